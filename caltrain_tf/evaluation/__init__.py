@@ -1,0 +1,1 @@
+"""Predictions files, the shift benchmark and statistics over runs."""

@@ -1,0 +1,1 @@
+"""Rows in, matplotlib figures out."""

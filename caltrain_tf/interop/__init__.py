@@ -1,0 +1,1 @@
+"""Adapters to robustness_metrics and uncertainty-baselines."""

@@ -1,0 +1,60 @@
+"""Training objectives as functions and as Keras losses.
+
+| name | class | function |
+|---|---|---|
+| `nll` | `NLL` | `nll` |
+| `focal` | `Focal` | `focal` |
+| `mse` | `MSE` | `mse` |
+| `sb_ece` | `SBECE` | `sb_ece` |
+| `s_avuc` | `SoftAvUC` | `soft_avuc` |
+| `avuc` | `AvUC` | `avuc` |
+| `avuc_gs` | `AvUC(stop_gradient=True)` | `avuc` |
+| `mmce` | `MMCE` | `mmce` |
+| `sb_marginal_ece` | `SBMarginalECE` | `sb_marginal_ece` |
+"""
+
+from caltrain_tf.losses.avuc import AvUC
+from caltrain_tf.losses.avuc import avuc
+from caltrain_tf.losses.composite import CompositeLoss
+from caltrain_tf.losses.focal import Focal
+from caltrain_tf.losses.focal import focal
+from caltrain_tf.losses.mmce import MMCE
+from caltrain_tf.losses.mmce import mmce
+from caltrain_tf.losses.mse import MSE
+from caltrain_tf.losses.mse import mse
+from caltrain_tf.losses.nll import NLL
+from caltrain_tf.losses.nll import nll
+from caltrain_tf.losses.part_metric import PartMetric
+from caltrain_tf.losses.registry import PRIMARY
+from caltrain_tf.losses.registry import SECONDARY
+from caltrain_tf.losses.registry import get
+from caltrain_tf.losses.sb_ece import SBECE
+from caltrain_tf.losses.sb_ece import sb_ece
+from caltrain_tf.losses.sb_marginal_ece import SBMarginalECE
+from caltrain_tf.losses.sb_marginal_ece import sb_marginal_ece
+from caltrain_tf.losses.soft_avuc import SoftAvUC
+from caltrain_tf.losses.soft_avuc import soft_avuc
+
+__all__ = [
+    "MMCE",
+    "MSE",
+    "NLL",
+    "PRIMARY",
+    "SBECE",
+    "SECONDARY",
+    "AvUC",
+    "CompositeLoss",
+    "Focal",
+    "PartMetric",
+    "SBMarginalECE",
+    "SoftAvUC",
+    "avuc",
+    "focal",
+    "get",
+    "mmce",
+    "mse",
+    "nll",
+    "sb_ece",
+    "sb_marginal_ece",
+    "soft_avuc",
+]

@@ -1,0 +1,1 @@
+"""Pure functions in `keras.ops` that losses and metrics are made of."""

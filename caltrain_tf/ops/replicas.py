@@ -1,0 +1,69 @@
+"""Sums and gathers over the replicas of a `tf.distribute` strategy.
+
+Outside a strategy, and on other Keras backends, there is one replica and these
+functions return what they are given. This is the one file of the room that
+touches TensorFlow, and only when it is asked to: Keras has no such collectives.
+
+Gradients. A loss that is computed from all-reduced sums has the same value on
+every replica. The gradient of an all-reduce is an all-reduce, so each replica's
+gradient comes out multiplied by the number of replicas; dividing the loss by
+that number, as every Keras loss does, makes the sum over replicas exact.
+"""
+
+import keras
+
+
+def replica_count():
+    """Returns the number of replicas that run in step; 1 without a strategy."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def sum_over_replicas(tensor):
+    """Adds up `tensor` over the replicas, differentiably."""
+    context = _replica_context()
+    if context is None:
+        return tensor
+    return context.all_reduce("SUM", tensor)
+
+
+def gather_over_replicas(tensor):
+    """Joins `tensor` of all replicas along its first axis, differentiably."""
+    context = _replica_context()
+    if context is None:
+        return tensor
+    return context.all_gather(tensor, axis=0)
+
+
+def _replica_context():
+    """The context to communicate in, or None where there is nobody to ask."""
+    if replica_count() == 1:
+        return None
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    # None in cross-replica context: the batch at hand is the whole one. Keras
+    # traces the loss there to learn its shape.
+    if context is not None and _xla_cannot_communicate(tf):
+        # Not left to TensorFlow: its all-reduce fails with a message about
+        # variables, and its all-gather returns the local part as if whole.
+        raise ValueError(
+            "`cross_replica=True` cannot be compiled by XLA on CPU or GPU. "
+            "Received: a loss inside a function with `jit_compile=True`. Pass "
+            "`jit_compile=False` to `model.compile` (its default compiles), or "
+            "compile the model's forward pass alone and leave the loss outside."
+        )
+    return context
+
+
+def _xla_cannot_communicate(tf):
+    if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
+        return False
+    from tensorflow.python.ops import control_flow_util
+
+    return control_flow_util.GraphOrParentsInXlaContext(
+        tf.compat.v1.get_default_graph()
+    )

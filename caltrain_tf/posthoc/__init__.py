@@ -1,0 +1,1 @@
+"""Calibrators that are fitted after training."""

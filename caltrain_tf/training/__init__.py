@@ -1,0 +1,1 @@
+"""A training loop over any `tf.distribute` strategy."""
