@@ -83,4 +83,3 @@ def merge_mask(sample_weight, y_pred):
         return mask
     weight = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
     return ops.reshape(weight, (-1,)) * ops.reshape(mask, (-1,))
-

@@ -53,7 +53,9 @@ def focal(y_true, y_pred, *, gamma=3.0, from_logits=False):
         of_label = ids == labels.class_range(num_classes)
         label_doubt = ops.sum(ops.where(of_label, doubt, 0.0), axis=-1)
         is_hard = ops.expand_dims(label_doubt, -1) > 0.8
-        modulation = ops.where(is_hard, ops.power(doubt, 5), ops.power(doubt, 3))
+        modulation = ops.where(
+            is_hard, ops.power(doubt, 5), ops.power(doubt, 3)
+        )
     else:
         modulation = ops.power(doubt, gamma)
     values = -ops.sum(targets * modulation * log_probs, axis=-1)
