@@ -18,8 +18,22 @@ from caltrain_tf.metrics.reliability_curve import reliability_curve
 from caltrain_tf.metrics.smooth_calibration_error import (
     smooth_calibration_error,
 )
+from caltrain_tf.metrics.streaming import AverageUncertainty
+from caltrain_tf.metrics.streaming import BrierScore
+from caltrain_tf.metrics.streaming import ExpectedCalibrationError
+from caltrain_tf.metrics.streaming import KSError
+from caltrain_tf.metrics.streaming import MarginalCalibrationError
+from caltrain_tf.metrics.streaming import NegativeLogLikelihood
+from caltrain_tf.metrics.streaming import SoftBinnedECE
 
 __all__ = [
+    "AverageUncertainty",
+    "BrierScore",
+    "ExpectedCalibrationError",
+    "KSError",
+    "MarginalCalibrationError",
+    "NegativeLogLikelihood",
+    "SoftBinnedECE",
     "accuracy",
     "average_uncertainty",
     "bootstrap",
