@@ -115,7 +115,7 @@ class MarginalCalibrationError(CellMetric):
 
     def value(self, sums):
         """The mean over the classes."""
-        cells = Cells(*ops.unstack(sums, axis=0))
+        cells = Cells(*ops.unstack(sums, axis=-1))
         shape = (self.num_classes, self.cells_of_a_class)
         excess = ops.reshape(self.excess(cells), shape)
         cells = Cells(*(ops.reshape(part, shape) for part in cells))
