@@ -7,8 +7,8 @@ from caltrain_tf.metrics.top_label import top_label
 # The grid has at least this many cells in one bandwidth.
 CELLS_PER_BANDWIDTH = 16
 FIRST_GRID = 2**10
-LARGEST_GRID = 2**20
-BISECTIONS = 50
+LARGEST_GRID = 2**18
+BISECTIONS = 40
 
 
 def smooth_calibration_error(probs, labels, *, from_logits=False):
@@ -53,6 +53,8 @@ def smooth_of_confidence(confidence, correct):
     """`smooth_calibration_error`, given confidences and correctness."""
     confidence = confidence.astype(np.float64)
     excess = (confidence - correct) / len(confidence)
+    if not excess.any():
+        return 0.0
     size = FIRST_GRID
     while True:
         bandwidth = _fixed_point(_spread(confidence, excess, size))

@@ -113,6 +113,14 @@ class MarginalCalibrationError(CellMetric):
         """The metric of all examples since the last reset; 0 of none."""
         return super().result() if self.num_classes else ops.zeros(())
 
+    def merge_state(self, metrics):
+        """Adds the examples that other metrics of this kind have seen."""
+        seen = [m for m in metrics if getattr(m, "num_classes", 0) is not None]
+        for metric in seen:
+            if type(metric) is type(self):
+                self.build_once(metric.num_classes)
+        super().merge_state(seen)
+
     def value(self, sums):
         """The mean over the classes."""
         cells = Cells(*ops.unstack(sums, axis=-1))

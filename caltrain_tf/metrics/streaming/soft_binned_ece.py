@@ -11,7 +11,7 @@ from caltrain_tf.metrics.streaming.base import SumMetric
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops import soft_binning
 
-MASS, HITS, OFFSET, SQUARE = range(4)
+MASS, EXCESS, OFFSET, SQUARE = range(4)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -82,7 +82,7 @@ class SoftBinnedECE(SumMetric):
         return ops.stack(
             [
                 ops.sum(membership, axis=0),
-                ops.sum(membership * correct[:, None], axis=0),
+                ops.sum(membership * (confidence - correct)[:, None], axis=0),
                 ops.sum(membership * offset, axis=0),
                 ops.sum(membership * ops.square(offset), axis=0),
             ]
@@ -91,13 +91,10 @@ class SoftBinnedECE(SumMetric):
     def value(self, sums):
         """The error; equations 11 and 12 of the paper."""
         mass = ops.maximum(sums[MASS], soft_binning.SMALLEST_MASS)
-        mean_offset = sums[OFFSET] / mass
-        confidence = self._centres() + mean_offset
-        gap = ops.abs(confidence - sums[HITS] / mass)
-        powers = ops.power(gap, self.norm)
+        powers = ops.power(ops.abs(sums[EXCESS]) / mass, self.norm)
         if self.binning == "label":
             # (accuracy - c)^2 is the bin's gap and c's variance in the bin.
-            variance = sums[SQUARE] / mass - ops.square(mean_offset)
+            variance = sums[SQUARE] / mass - ops.square(sums[OFFSET] / mass)
             powers = powers + ops.maximum(variance, 0.0)
         mean = ops.divide_no_nan(
             ops.sum(sums[MASS] * powers), ops.sum(sums[MASS])
