@@ -115,11 +115,10 @@ class MarginalCalibrationError(CellMetric):
 
     def merge_state(self, metrics):
         """Adds the examples that other metrics of this kind have seen."""
-        seen = [m for m in metrics if getattr(m, "num_classes", 0) is not None]
-        for metric in seen:
-            if type(metric) is type(self):
+        for metric in metrics:
+            if type(metric) is type(self) and metric.num_classes is not None:
                 self.build_once(metric.num_classes)
-        super().merge_state(seen)
+        super().merge_state(metrics)
 
     def value(self, sums):
         """The mean over the classes."""

@@ -90,15 +90,20 @@ class SoftBinnedECE(SumMetric):
 
     def value(self, sums):
         """The error; equations 11 and 12 of the paper."""
-        mass = ops.maximum(sums[MASS], soft_binning.SMALLEST_MASS)
-        powers = ops.power(ops.abs(sums[EXCESS]) / mass, self.norm)
-        if self.binning == "label":
-            # (accuracy - c)^2 is the bin's gap and c's variance in the bin.
-            variance = sums[SQUARE] / mass - ops.square(sums[OFFSET] / mass)
-            powers = powers + ops.maximum(variance, 0.0)
-        mean = ops.divide_no_nan(
-            ops.sum(sums[MASS] * powers), ops.sum(sums[MASS])
-        )
+        mass = sums[MASS]
+        safe_mass = ops.maximum(mass, soft_binning.SMALLEST_MASS)
+        if self.binning == "bin":
+            gap = ops.abs(sums[EXCESS]) / safe_mass
+            powers = ops.power(gap, self.norm)
+        else:
+            # The mean of (accuracy - c)^2 is (accuracy - mean)^2 + variance.
+            offset = ops.divide_no_nan(sums[OFFSET], mass)
+            variance = ops.divide_no_nan(sums[SQUARE], mass)
+            variance = ops.maximum(variance - ops.square(offset), 0.0)
+            confidence = self._centres() + offset
+            accuracy = (mass * confidence - sums[EXCESS]) / safe_mass
+            powers = ops.square(accuracy - confidence) + variance
+        mean = ops.divide_no_nan(ops.sum(mass * powers), ops.sum(mass))
         return ops.power(mean, 1.0 / self.norm) if self.root else mean
 
     def options(self):
