@@ -1,10 +1,21 @@
 """Calibrators that are fitted after training."""
 
 from caltrain_tf.posthoc import saving
+from caltrain_tf.posthoc.dirichlet import DirichletCalibration
+from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
+from caltrain_tf.posthoc.matrix import MatrixScaling
 from caltrain_tf.posthoc.temperature import TemperatureScaling
+from caltrain_tf.posthoc.vector import VectorScaling
 
 CALIBRATORS = {
-    calibrator.__name__: calibrator for calibrator in (TemperatureScaling,)
+    calibrator.__name__: calibrator
+    for calibrator in (
+        TemperatureScaling,
+        EnsembleTemperatureScaling,
+        VectorScaling,
+        MatrixScaling,
+        DirichletCalibration,
+    )
 }
 
 
@@ -20,4 +31,4 @@ def load(path):
     return saving.read(path, CALIBRATORS)
 
 
-__all__ = ["CALIBRATORS", "TemperatureScaling", "load"]
+__all__ = ["CALIBRATORS", "load", *CALIBRATORS]

@@ -18,6 +18,8 @@ from caltrain_tf.metrics.inputs import check_block
 CACHE_BLOCK_BYTES = 1024 * 1024
 # What is handed to a matrix product, which uses all cores by itself.
 MATRIX_BLOCK_BYTES = 16 * 1024 * 1024
+# Logits of which copies may be kept.
+SMALL_BYTES = 16 * 1024 * 1024
 
 
 def as_rows(logits, labels=None):
@@ -88,6 +90,19 @@ class ArrayRows:
             np.ascontiguousarray(self.logits[::step]), self.labels[::step]
         )
 
+    def mapped(self, function):
+        """Rows with a function applied to the logits, at once if they fit."""
+        if self.logits.nbytes <= SMALL_BYTES:
+            return ArrayRows(function(self.logits), self.labels)
+        return View(self, lambda logits, labels, _: (function(logits), labels))
+
+    def fold(self, index, num_folds, held_out):
+        """Every n-th row, or all the others: for cross-validation."""
+        choose = _chooser(index, num_folds, held_out)
+        if self.logits.nbytes <= SMALL_BYTES:
+            return ArrayRows(*choose(self.logits, self.labels, 0))
+        return View(self, choose)
+
 
 class DatasetRows:
     """Rows of a `tf.data.Dataset`, read anew in every pass."""
@@ -143,6 +158,14 @@ class DatasetRows:
             np.concatenate([part.labels for part in parts]),
         )
 
+    def mapped(self, function):
+        """Rows with a function applied to the logits."""
+        return View(self, lambda logits, labels, _: (function(logits), labels))
+
+    def fold(self, index, num_folds, held_out):
+        """As `ArrayRows.fold`; the order must be the same in every pass."""
+        return View(self, _chooser(index, num_folds, held_out))
+
     def _batches(self):
         start = 0
         for number, (logits, labels) in enumerate(
@@ -157,28 +180,46 @@ class DatasetRows:
             start += len(logits)
 
 
-class Fold:
-    """All rows but every n-th, or only those: a fold of cross-validation."""
+class View:
+    """Rows that are changed, or chosen, block by block while they pass."""
 
-    def __init__(self, rows, index, num_folds, held_out):
-        """Takes rows and says which of them to pass on.
+    def __init__(self, rows, change):
+        """Takes rows and a function of `(logits, labels, start)`.
 
         Args:
-            rows: `ArrayRows` or `DatasetRows`; a dataset must come in the same
-                order every time.
-            index: Which fold is held out.
-            num_folds: How many there are.
-            held_out: Whether to pass the fold on, or all the others.
+            rows: `ArrayRows`, `DatasetRows` or a `View`.
+            change: Returns the block's logits and labels as they shall be.
         """
         self.rows = rows
-        self.index = index
-        self.num_folds = num_folds
-        self.held_out = held_out
+        self.change = change
         self.num_classes = rows.num_classes
 
+    def map(self, function):
+        """As `ArrayRows.map`, without empty blocks."""
+        results = self.rows.map(
+            lambda *block: [function(*part) for part in self._changed(*block)]
+        )
+        return [result for part in results for result in part]
+
     def blocks(self):
-        """As `ArrayRows.blocks`."""
-        for logits, labels, start in self.rows.blocks():
-            fold = (start + np.arange(len(labels))) % self.num_folds
-            chosen = (fold == self.index) == self.held_out
-            yield logits[chosen], labels[chosen], start
+        """As `ArrayRows.blocks`, without empty blocks."""
+        for block in self.rows.blocks():
+            yield from self._changed(*block)
+
+    def fold(self, index, num_folds, held_out):
+        """As `ArrayRows.fold`."""
+        return View(self, _chooser(index, num_folds, held_out))
+
+    def _changed(self, logits, labels, start):
+        logits, labels = self.change(logits, labels, start)
+        if len(labels):
+            yield logits, labels, start
+
+
+def _chooser(index, num_folds, held_out):
+    def choose(logits, labels, start):
+        fold = (start + np.arange(len(labels))) % num_folds
+        chosen = (fold == index) == held_out
+        return logits[chosen], labels[chosen]
+
+    return choose
