@@ -8,8 +8,8 @@ the outputs are `inputs @ parameters[:, :-1].T + bias`, and with m = 2 they are
 """
 
 import numpy as np
-from scipy.optimize import minimize
 
+from caltrain_tf.posthoc import lbfgs
 from caltrain_tf.posthoc.tempered import row_max
 
 # What is added to the curvature's diagonal, relative to its mean.
@@ -57,30 +57,25 @@ def fit(rows, start, centre, strength, *, max_iterations, tolerance):
     # conditioned. In these coordinates its curvature is about 1 everywhere.
     basis = _whitening(rows, start, strength)
 
-    def to_parameters(flat):
-        return start + _multiply(flat.reshape(start.shape), basis)
+    def to_parameters(coordinates):
+        return start + _multiply(coordinates, basis)
 
-    def objective(flat):
-        parameters = to_parameters(flat)
+    def objective(coordinates):
+        parameters = to_parameters(coordinates)
         value, gradient = _value_and_gradient(rows, parameters)
         change = parameters - centre
         value += np.sum(strength * change**2)
         gradient += 2 * strength * change
-        return value, _multiply(gradient, np.swapaxes(basis, -1, -2)).ravel()
+        return value, _multiply(gradient, np.swapaxes(basis, -1, -2))
 
-    found = minimize(
-        objective,
-        np.zeros(start.size),
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxiter": max_iterations,
-            "ftol": tolerance,
-            "gtol": 1e-8,
-            "maxcor": 20,
-        },
+    return to_parameters(
+        lbfgs.minimize(
+            objective,
+            np.zeros_like(start),
+            max_iterations=max_iterations,
+            tolerance=tolerance,
+        )
     )
-    return to_parameters(found.x)
 
 
 def _value_and_gradient(rows, parameters):
