@@ -1,6 +1,8 @@
 """Calibrators that are fitted after training."""
 
 from caltrain_tf.posthoc import saving
+from caltrain_tf.posthoc.comparison import Comparison
+from caltrain_tf.posthoc.comparison import compare
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
 from caltrain_tf.posthoc.matrix import MatrixScaling
@@ -31,4 +33,4 @@ def load(path):
     return saving.read(path, CALIBRATORS)
 
 
-__all__ = ["CALIBRATORS", "load", *CALIBRATORS]
+__all__ = ["CALIBRATORS", "Comparison", "compare", "load", *CALIBRATORS]

@@ -5,15 +5,6 @@ from numbers import Integral
 from numbers import Real
 
 
-def check_choice(name, value, choices):
-    """Raises unless `value` is one of `choices`."""
-    if value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(
-            f"`{name}` must be one of {listed}. Received: {name}={value!r}"
-        )
-
-
 def check_count(name, value, low=1):
     """Raises unless `value` is an integer of at least `low`."""
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)

@@ -2,16 +2,17 @@
 
 import math
 import warnings
+from functools import partial
 
+from caltrain_tf.metrics.calibration_error import error_of_confidence
+from caltrain_tf.metrics.options import check_choice
 from caltrain_tf.posthoc import layers
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import search
 from caltrain_tf.posthoc.base import Calibrator
-from caltrain_tf.posthoc.binned_errors import EqualMassError
-from caltrain_tf.posthoc.binned_errors import SoftBinnedError
-from caltrain_tf.posthoc.options import check_choice
 from caltrain_tf.posthoc.options import check_count
 from caltrain_tf.posthoc.options import check_positive
+from caltrain_tf.posthoc.soft_binned_error import SoftBinnedError
 
 OBJECTIVES = ("nll", "sb_ece", "hb_ece")
 # Temperatures that are tried in a stretch of ratio 1.25. A hard-binned error
@@ -99,7 +100,7 @@ class TemperatureScaling(Calibrator):
             )
             grid, lowest = SMOOTH_GRID, search.lowest_smooth
         else:
-            error = EqualMassError(self.num_bins)
+            error = partial(error_of_confidence, num_bins=self.num_bins)
             grid, lowest = JUMPING_GRID, search.lowest_by_levels
         centre = likelihood.start(rows, view)
         errors = search.Search(rows, error, centre, view.spread, grid)

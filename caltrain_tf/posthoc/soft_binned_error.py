@@ -1,4 +1,4 @@
-"""The calibration errors that a temperature can be chosen by."""
+"""The soft-binned calibration error, on confidences and in NumPy."""
 
 import numpy as np
 
@@ -70,29 +70,3 @@ class SoftBinnedError:
             np.multiply(powers[k - 1], ratio, out=powers[k])
         powers *= np.exp(-(offsets**2) / self.temperature)[:, None]
         return powers
-
-
-class EqualMassError:
-    """Hard-binned ECE in the l2 norm over bins of equal mass.
-
-    As `metrics.calibration_error`, which see, but on confidences.
-    """
-
-    def __init__(self, num_bins):
-        """Takes the number of bins."""
-        self.num_bins = num_bins
-
-    def __call__(self, confidence, correct):
-        """The error of confidences `(N,)` that were right or wrong `(N,)`."""
-        count = len(confidence)
-        order = np.argsort(confidence)
-        confidence, excess = confidence[order], (confidence - correct)[order]
-        first = np.round(
-            np.linspace(0, count, self.num_bins, endpoint=False)
-        ).astype(int)
-        edges = confidence[np.minimum(first, count - 1)]
-        # Ties go to the upper bin.
-        first = np.unique(np.searchsorted(confidence, edges, side="left"))
-        sums = np.add.reduceat(excess, first)
-        sizes = np.diff(np.append(first, count))
-        return np.sqrt(np.sum(sums**2 / sizes) / count)
