@@ -15,7 +15,7 @@ from caltrain_tf.posthoc.options import check_positive
 # is the mean over. The strongest leave the parameters where they start.
 STRENGTHS = 10.0 ** np.arange(1, -7, -1)
 # A fold's fit needs no more digits than its likelihood has.
-CV_ITERATIONS = 50
+CV_ITERATIONS, CV_TOLERANCE = 100, 1e-7
 TOLERANCE = 1e-10
 
 
@@ -112,7 +112,9 @@ class TemperedCalibrator(AffineCalibrator):
         unit = np.full_like(start, 1.0 / scale_size)
         unit[:, -1] = 1.0 / rows.num_classes
 
-        def solve(rows, penalty, origin, max_iterations, tolerance=1e-6):
+        def solve(
+            rows, penalty, origin, max_iterations, tolerance=CV_TOLERANCE
+        ):
             return penalized.fit(
                 rows,
                 origin,

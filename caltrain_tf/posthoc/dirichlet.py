@@ -4,6 +4,7 @@ import numpy as np
 
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import penalized
+from caltrain_tf.posthoc.affine import CV_TOLERANCE
 from caltrain_tf.posthoc.affine import STRENGTHS
 from caltrain_tf.posthoc.affine import TOLERANCE
 from caltrain_tf.posthoc.affine import AffineCalibrator
@@ -75,7 +76,9 @@ class DirichletCalibration(AffineCalibrator):
         rows = rows.mapped(self._inputs)
         start = inverse * self._identity(rows.num_classes)
 
-        def solve(rows, penalties, origin, max_iterations, tolerance=1e-6):
+        def solve(
+            rows, penalties, origin, max_iterations, tolerance=CV_TOLERANCE
+        ):
             return penalized.fit(
                 rows,
                 origin,

@@ -11,9 +11,7 @@ import numpy as np
 
 from caltrain_tf.posthoc import lbfgs
 from caltrain_tf.posthoc.tempered import row_max
-
-# What is added to the curvature's diagonal, relative to its mean.
-RIDGE = 1e-6
+from caltrain_tf.posthoc.whitening import whitening
 
 
 def apply(parameters, inputs):
@@ -55,7 +53,7 @@ def fit(rows, start, centre, strength, *, max_iterations, tolerance):
     """
     # Inputs are large, far from 0 and alike, which makes the problem badly
     # conditioned. In these coordinates its curvature is about 1 everywhere.
-    basis = _whitening(rows, start, strength)
+    basis = whitening(rows, lambda inputs: apply(start, inputs), strength)
 
     def to_parameters(coordinates):
         return start + _multiply(coordinates, basis)
@@ -103,45 +101,6 @@ def _value_and_gradient(rows, parameters):
         total += part[1]
         gradient += part[2]
     return total / count, gradient / count
-
-
-def _whitening(rows, parameters, strength):
-    """A basis in which the objective's curvature is about the identity.
-
-    It is the inverse of the Cholesky factor of the curvature: of each class,
-    `(K, 2, 2)`, or of all classes' mean, `(K + 1, K + 1)`.
-    """
-    is_matrix = _is_matrix(parameters)
-    count, moments = 0, 0.0
-    for inputs, labels, _ in rows.blocks():
-        outputs = apply(parameters, inputs)
-        outputs -= row_max(outputs)[:, None]
-        np.exp(outputs, out=outputs)
-        outputs /= np.einsum("ij->i", outputs)[:, None]
-        weight = outputs * (1 - outputs)
-        count += len(labels)
-        if is_matrix:
-            weight = weight.mean(axis=1)[:, None]
-            first = (weight * inputs).sum(axis=0)
-            part = np.empty((len(first) + 1,) * 2)
-            part[:-1, :-1] = (weight * inputs).T @ inputs
-            part[-1, :-1] = part[:-1, -1] = first
-            part[-1, -1] = weight.sum()
-        else:
-            powers = [
-                np.einsum("ij,ij,ij->j", weight, inputs, inputs),
-                np.einsum("ij,ij->j", weight, inputs),
-                weight.sum(axis=0),
-            ]
-            part = np.array([powers[:2], powers[1:]]).transpose(2, 0, 1)
-        moments = moments + part
-    curvature = np.asarray(moments, np.float64) / count
-    size = curvature.shape[-1]
-    penalty = 2 * (strength.mean(axis=0) if is_matrix else strength)
-    ridge = np.trace(curvature, axis1=-2, axis2=-1) / size * RIDGE + 1e-12
-    ridge = np.asarray(ridge)[..., None]
-    curvature[..., np.arange(size), np.arange(size)] += penalty + ridge
-    return np.linalg.inv(np.linalg.cholesky(curvature))
 
 
 def _multiply(values, basis):

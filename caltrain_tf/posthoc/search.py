@@ -34,7 +34,7 @@ class Panel:
     def __init__(self, nodes, left, low, high):
         """Takes `Nodes`, the left one's index, and log b at both ends."""
         self.low, self.high = low, high
-        self.correct = nodes.correct.astype(np.float64)
+        self.correct = nodes.correct
         self._coefficients = _quintic(nodes, left, low, high)
 
     def confidence(self, position):
