@@ -107,7 +107,7 @@ def _multiply(values, basis):
     """Rows `(K, m)` times one matrix, or each times its own."""
     if basis.ndim == 2:
         return values @ basis
-    return np.einsum("km,kmn->kn", values, basis)
+    return np.matmul(values[:, None, :], basis)[:, 0]
 
 
 def _is_matrix(parameters):

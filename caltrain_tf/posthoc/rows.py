@@ -11,7 +11,6 @@ import tensorflow as tf
 from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.inputs import as_labels
 from caltrain_tf.metrics.inputs import as_predictions
-from caltrain_tf.metrics.inputs import check_block
 
 # What one core works on at a time. Fits into an L2 cache of 2 MiB with one
 # temporary, and is large enough for NumPy's cost of a call not to matter.
@@ -33,7 +32,7 @@ def as_rows(logits, labels=None):
                 "`labels` must be left out when `logits` is a dataset, whose "
                 f"batches hold them. Received: labels={type(labels).__name__}"
             )
-        return DatasetRows(logits)
+        return DatasetRows(logits).in_memory_if_small()
     if labels is None:
         raise ValueError(
             "`labels` must be given unless `logits` is a `tf.data.Dataset` of "
@@ -51,14 +50,6 @@ class ArrayRows:
         self.logits = logits
         self.labels = labels
         self.num_classes = logits.shape[1]
-
-    def check(self):
-        """Raises on logits that are not finite, naming the first such row."""
-        self.map(
-            lambda logits, labels, start: check_block(
-                logits, start, from_logits=True, name="logits"
-            )
-        )
 
     def map(self, function):
         """Calls `function(logits, labels, start)` on blocks, on all cores.
@@ -124,10 +115,15 @@ class DatasetRows:
             )
         self.num_classes = first[0].num_classes
 
-    def check(self):
-        """Raises on the first batch that is not as it should be."""
+    def in_memory_if_small(self):
+        """`ArrayRows` if they take little memory, else these rows."""
+        parts, size = [], 0
         for rows, _ in self._batches():
-            rows.check()
+            parts.append(rows)
+            size += rows.logits.nbytes
+            if size > SMALL_BYTES:
+                return self
+        return _joined(parts)
 
     def map(self, function):
         """As `ArrayRows.map`."""
@@ -153,10 +149,7 @@ class DatasetRows:
             parts.append(rows)
             if start + len(rows.logits) >= num_rows:
                 break
-        return ArrayRows(
-            np.concatenate([part.logits for part in parts]),
-            np.concatenate([part.labels for part in parts]),
-        )
+        return _joined(parts)
 
     def mapped(self, function):
         """Rows with a function applied to the logits."""
@@ -214,6 +207,13 @@ class View:
         logits, labels = self.change(logits, labels, start)
         if len(labels):
             yield logits, labels, start
+
+
+def _joined(parts):
+    return ArrayRows(
+        np.concatenate([part.logits for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+    )
 
 
 def _chooser(index, num_folds, held_out):

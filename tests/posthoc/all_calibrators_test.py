@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
+from caltrain_tf.posthoc import rows
 from tests.posthoc.data import calibrated
 from tests.posthoc.data import mean_nll
 from tests.posthoc.data import softmax
@@ -22,7 +23,12 @@ CALIBRATORS = {
     "matrix": ct.posthoc.MatrixScaling(cv=3),
     "dirichlet": ct.posthoc.DirichletCalibration(cv=3),
 }
-PENALIZED = ("vector", "matrix", "dirichlet")
+GIVEN_PENALTIES = {
+    "vector": {"penalty": 0.1},
+    "matrix": {"penalty": 0.1},
+    "dirichlet": {"off_diagonal": 0.1, "intercept": 0.1},
+}
+PENALIZED = tuple(GIVEN_PENALTIES)
 NUM_CLASSES = 4
 
 
@@ -65,7 +71,9 @@ def test_fit_returns_self(name, data):
 def test_repairs_over_confidence_on_new_data(name, data, fitted):
     logits, labels = calibrated(4000, NUM_CLASSES, seed=1)
     after = mean_nll(fitted(name).transform(2.5 * logits), labels)
-    assert after < 1.02 * mean_nll(logits, labels)
+    # The hard-binned error of 600 rows is a noisy guide.
+    worst = 1.05 if name == "ts_hb_ece" else 1.02
+    assert after < worst * mean_nll(logits, labels)
     assert mean_nll(2.5 * logits, labels) > 1.2 * mean_nll(logits, labels)
 
 
@@ -178,14 +186,37 @@ def test_one_hot_labels_are_ids(name, data, fitted):
     )
 
 
-def test_dataset_gives_what_arrays_give(name, data, fitted):
-    dataset = tf.data.Dataset.from_tensor_slices(data).batch(128)
-    calibrator = fresh(name).fit(dataset)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_dataset_gives_what_arrays_give(name, data, shuffle, monkeypatch):
+    calibrator = CALIBRATORS[name]
+    options = {} if name not in PENALIZED else GIVEN_PENALTIES[name]
+    expected = type(calibrator)(**{**calibrator.get_config(), **options})
+    streamed = type(calibrator)(**expected.get_config())
+    monkeypatch.setattr(rows, "SMALL_BYTES", 0)
+    dataset = tf.data.Dataset.from_tensor_slices(data)
+    dataset = dataset.shuffle(600) if shuffle else dataset
     np.testing.assert_allclose(
-        calibrator.transform(data[0]),
-        fitted(name).transform(data[0]),
-        rtol=1e-4,
-        atol=1e-4,
+        streamed.fit(dataset.batch(256)).transform(data[0]),
+        expected.fit(*data).transform(data[0]),
+        rtol=2e-3,
+        atol=2e-3,
+    )
+
+
+def test_small_datasets_are_read_once(name, data, fitted):
+    passes = []
+
+    def batches():
+        passes.append(1)
+        yield data
+
+    spec = (tf.TensorSpec((None, NUM_CLASSES)), tf.TensorSpec((None,), "int64"))
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    calibrator = fresh(name).fit(dataset)
+    # Once to learn the number of classes.
+    assert len(passes) == 2
+    np.testing.assert_array_equal(
+        calibrator.transform(data[0]), fitted(name).transform(data[0])
     )
 
 
@@ -218,7 +249,11 @@ def test_transforms_datasets(name, data, fitted):
 @pytest.mark.parametrize("num_classes", [2, 1000])
 def test_few_rows_of_few_and_many_classes(name, num_classes):
     logits, labels = calibrated(60, num_classes, seed=3)
-    calibrator = fresh(name).fit(logits.astype(np.float32), labels)
+    options = CALIBRATORS[name].get_config()
+    if num_classes == 1000 and name in PENALIZED:
+        options = {**GIVEN_PENALTIES[name], "max_iterations": 3}
+    calibrator = type(CALIBRATORS[name])(**options)
+    calibrator.fit(logits.astype(np.float32), labels)
     assert np.all(np.isfinite(calibrator.transform(logits)))
 
 
