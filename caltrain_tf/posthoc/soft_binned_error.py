@@ -58,7 +58,7 @@ class SoftBinnedError:
         """
         num_bins = len(self.centres)
         centred = confidence - 0.5
-        if 0.5 / self.temperature > LARGEST_EXPONENT:
+        if max(0.5, 1 / num_bins) / self.temperature > LARGEST_EXPONENT:
             distance = np.abs(confidence - self.centres[:, None])
             nearest = distance.min(axis=0)
             return np.exp((nearest**2 - distance**2) / self.temperature)

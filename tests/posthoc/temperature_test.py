@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,16 +10,12 @@ import caltrain_tf as ct
 from caltrain_tf.posthoc import rows
 from tests.posthoc.data import calibrated
 from tests.posthoc.data import mean_nll
+from tests.posthoc.data import soft_binned_error
 from tests.posthoc.data import softmax
 
-# Soft and hard errors on NumPy probabilities, as the package defines them.
 ERRORS = {
-    "sb_ece": lambda probs, labels: float(
-        ct.losses.sb_ece(labels, probs, binning="bin")
-    ),
-    "label": lambda probs, labels: float(
-        ct.losses.sb_ece(labels, probs, binning="label")
-    ),
+    "sb_ece": partial(soft_binned_error, binning="bin"),
+    "label": partial(soft_binned_error, binning="label"),
     "hb_ece": ct.metrics.calibration_error,
 }
 SCALERS = {
@@ -110,10 +107,7 @@ def test_soft_binned_error_needs_a_global_search():
     temperature = scaler.fit(logits, labels).temperature_
 
     def error(t):
-        probs = softmax(logits / t)
-        return float(
-            ct.losses.sb_ece(labels, probs, binning="bin", temperature=0.001)
-        )
+        return soft_binned_error(softmax(logits / t), labels, "bin", 0.001)
 
     grid = np.array([error(t) for t in np.geomspace(0.02, 50, 500)])
     valleys = (grid[1:-1] < grid[:-2]) & (grid[1:-1] < grid[2:])
