@@ -1,5 +1,7 @@
 """A data set as batches for training and evaluation."""
 
+import numbers
+
 import tensorflow as tf
 
 from caltrain_tf.data.normalize import normalize
@@ -12,10 +14,11 @@ class ImageData:
     """Batches of a data set's train, calibration and test splits.
 
     Made by `caltrain_tf.data.get`. Batches are *global* ones; with several
-    processes, each may ask for its rows of them (`shard`). `tf.data` must not
-    shard on top of this, and its auto-sharding is switched off: it would pick
-    examples by file or by position, and so change which examples meet in a
-    batch.
+    processes, each may ask for its rows of them (`shard`), for instance in
+    `strategy.distribute_datasets_from_function` with the context's
+    `input_pipeline_id` and `num_input_pipelines`. Auto-sharding is switched
+    off: it would pick examples by file or by position, and so change which
+    examples meet in a batch.
 
     Attributes:
         name: The data set's name.
@@ -185,7 +188,7 @@ def _finished(dataset, finish, num_batches):
 
 def _check_not_negative(**values):
     for name, value in values.items():
-        if not isinstance(value, int) or value < 0:
+        if not isinstance(value, numbers.Integral) or value < 0:
             raise ValueError(
                 f"`{name}` must be an integer >= 0. Received: {name}={value!r}"
             )

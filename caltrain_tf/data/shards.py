@@ -1,5 +1,7 @@
 """The rows of a global batch that fall to one of several processes."""
 
+import numbers
+
 
 def rows_of_shard(batch_size, shard):
     """Returns which rows of each global batch a process takes.
@@ -24,7 +26,8 @@ def rows_of_shard(batch_size, shard):
             "`shard` must be (index, count) with 0 <= index < count. "
             f"Received: shard={shard}"
         )
-    if not isinstance(batch_size, int) or batch_size < 1 or batch_size % count:
+    is_integer = isinstance(batch_size, numbers.Integral)
+    if not is_integer or batch_size < 1 or batch_size % count:
         raise ValueError(
             "`batch_size` must be an integer >= 1 and a multiple of the "
             f"number of shards, {count}. Received: batch_size={batch_size!r}"
