@@ -47,7 +47,7 @@ def avuc(
         >>> import caltrain_tf as ct
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
         >>> round(float(ct.losses.avuc([0, 1, 1], probs)), 4)
-        0.3618
+        0.3723
 
     Reference:
         Krishnan and Tickoo, "Improving model calibration with accuracy versus
@@ -61,7 +61,7 @@ def avuc(
         threshold = 0.5 * predictions.largest_entropy(y_pred.shape[1])
     probs = predictions.probabilities(y_pred, from_logits)
     entropy = predictions.entropy(probs)
-    confidence = predictions.confidence(y_pred, from_logits)
+    confidence = ops.max(probs, axis=-1)
     if stop_gradient:
         confidence = ops.stop_gradient(confidence)
     doubt = 1.0 - confidence

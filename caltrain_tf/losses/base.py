@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from caltrain_tf.ops.precision import to_float32
 from caltrain_tf.ops.replicas import replica_count
 
 
@@ -24,6 +25,14 @@ class FunctionLoss(keras.losses.Loss):
     def call(self, y_true, y_pred):
         """Returns a value for each example, `(batch,)`."""
         return type(self).function(y_true, y_pred, **self.options())
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """Returns the loss as Keras reduces it."""
+        mask = getattr(y_pred, "_keras_mask", None)
+        y_pred = to_float32(ops.convert_to_tensor(y_pred))
+        if mask is not None:
+            y_pred._keras_mask = mask
+        return super().__call__(y_true, y_pred, sample_weight)
 
     def options(self):
         """The keyword arguments of the function."""
@@ -61,7 +70,7 @@ class BatchLoss(FunctionLoss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Returns the loss as `model.compile` wants it; see the class."""
-        with ops.name_scope(self.name):
+        with keras.name_scope(self.name):
             weight = merge_mask(sample_weight, y_pred)
             y_pred = ops.convert_to_tensor(y_pred)
             value = ops.cast(self.value(y_true, y_pred, weight), self.dtype)

@@ -45,19 +45,18 @@ def focal(y_true, y_pred, *, gamma=3.0, from_logits=False):
     y_true, y_pred, _ = labels.standardize(y_true, y_pred, from_logits)
     num_classes = y_pred.shape[1]
     log_probs = predictions.log_probabilities(y_pred, from_logits)
-    targets = labels.label_distribution(y_true, num_classes)
+    if gamma == FLSD53:
+        probs = predictions.probabilities(y_pred, from_logits)
+        is_hard = _of_label(probs, y_true) < 0.2
+        gamma = ops.where(is_hard, 5.0, 3.0)
+    if len(y_true.shape) == 1:
+        # The other classes would only be multiplied by 0.
+        log_probs, targets = _of_label(log_probs, y_true), 1.0
+    else:
+        targets = y_true
     # 1 - exp(log p), without the cancellation close to p = 1.
     doubt = ops.maximum(-ops.expm1(log_probs), _SMALLEST_DOUBT)
-    if gamma == FLSD53:
-        ids = ops.expand_dims(labels.class_ids(y_true), -1)
-        of_label = ids == labels.class_range(num_classes)
-        label_doubt = ops.sum(ops.where(of_label, doubt, 0.0), axis=-1)
-        is_hard = ops.expand_dims(label_doubt, -1) > 0.8
-        modulation = ops.where(
-            is_hard, ops.power(doubt, 5), ops.power(doubt, 3)
-        )
-    else:
-        modulation = ops.power(doubt, gamma)
+    modulation = ops.power(doubt, gamma)
     values = -ops.sum(targets * modulation * log_probs, axis=-1)
     return labels.nan_where_invalid(values, y_true, num_classes)
 
@@ -74,6 +73,20 @@ class Focal(FunctionLoss):
         _check(gamma)
         super().__init__(from_logits, name, **kwargs)
         self.gamma = gamma
+
+
+def _flsd53(y_true, probs):
+    ids = ops.expand_dims(labels.class_ids(y_true), -1)
+    is_label = ids == labels.class_range(probs.shape[1])
+    of_label = ops.where(is_label, ops.stop_gradient(probs), 0.0)
+    return ops.where(ops.sum(of_label, axis=-1, keepdims=True) < 0.2, 5.0, 3.0)
+
+
+def _of_label(values, y_true):
+    """The column `(batch, 1)` of `values` that belongs to the label."""
+    ids = ops.expand_dims(labels.class_ids(y_true), -1)
+    is_label = ids == labels.class_range(values.shape[1])
+    return ops.sum(ops.where(is_label, values, 0.0), axis=-1, keepdims=True)
 
 
 def _check(gamma):

@@ -47,7 +47,7 @@ def mmce(
         >>> import caltrain_tf as ct
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
         >>> round(float(ct.losses.mmce([0, 1, 1], probs)), 4)
-        0.0273
+        0.0196
 
     Reference:
         Kumar et al., "Trainable Calibration Measures for Neural Networks from

@@ -65,9 +65,9 @@ def sb_ece(
         >>> import caltrain_tf as ct
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
         >>> round(float(ct.losses.sb_ece([0, 1, 1], probs)), 4)
-        0.2869
+        0.2652
         >>> round(float(ct.losses.sb_ece([0, 1, 1], probs, binning="bin")), 4)
-        0.1839
+        0.2598
 
     Reference:
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",

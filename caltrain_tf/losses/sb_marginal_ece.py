@@ -52,7 +52,7 @@ def sb_marginal_ece(
         >>> import caltrain_tf as ct
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
         >>> round(float(ct.losses.sb_marginal_ece([0, 1, 1], probs)), 4)
-        0.1935
+        0.4403
 
     Reference:
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",

@@ -53,7 +53,7 @@ def soft_avuc(
         >>> import caltrain_tf as ct
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
         >>> round(float(ct.losses.soft_avuc([0, 1, 1], probs)), 4)
-        0.4246
+        0.4765
 
     Reference:
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",

@@ -8,6 +8,8 @@ functions raise an error that names the row.
 import numpy as np
 from keras import ops
 
+from caltrain_tf.ops.precision import to_float32
+
 # How far a row of probabilities or soft labels may be from summing to 1. Wide
 # enough for bfloat16, narrow enough to catch logits that were not declared.
 SUM_TOLERANCE = 0.02
@@ -31,7 +33,7 @@ def standardize(y_true, y_pred, from_logits=False, sample_weight=None):
     y_pred = ops.convert_to_tensor(y_pred)
     y_true = ops.convert_to_tensor(y_true)
     _check_shapes(y_true, y_pred)
-    y_pred = ops.cast(y_pred, "float32")
+    y_pred = to_float32(y_pred)
     y_true = ops.cast(y_true, "float32")
     if y_true.shape[-1] == 1 and len(y_true.shape) == 2:
         y_true = ops.squeeze(y_true, -1)

@@ -34,14 +34,17 @@ def laplacian_quadratic_form(points, coefficients, width):
     # Centred, so that neither factor leaves the range of float32.
     rising = ops.exp((x - 0.5) / width)
     falling = ops.exp((0.5 - x) / width)
-    before = ops.cumsum(e * rising)
-    e_falling = e * falling
-    after = ops.cumsum(e_falling)
-    after = ops.sum(e_falling) - after
-    row = falling * before + rising * after
+    # Sums up to and including each point, from the left and from the right.
+    # (A total minus one of them would cancel.)
+    from_left = ops.cumsum(e * rising)
+    from_right = ops.flip(ops.cumsum(ops.flip(e * falling)))
+    zero = ops.zeros_like(e[:1])
+    before = ops.concatenate([zero, from_left[:-1]])
+    after = ops.concatenate([from_right[1:], zero])
+    row = e + falling * before + rising * after
     value = ops.sum(e * row)
 
-    left, right = _strictly_beside(x, before - e * rising, after)
+    left, right = _strictly_beside(x, before, after)
     left, right = left * falling, right * rising
     # A term of value 0 whose gradient is the one above.
     with_gradient = ops.sum(2.0 * row * coefficients)
@@ -73,6 +76,6 @@ def _strictly_beside(x, before, after):
         axis=1,
     )
     count = x.shape[0] if x.shape[0] is not None else ops.shape(x)[0]
-    borders = ops.segment_sum(borders, group, num_segments=count, sorted=True)
+    borders = ops.segment_sum(borders, group, num_segments=count)
     borders = ops.take(borders, group, axis=0)
     return borders[:, 0], borders[:, 1]

@@ -38,9 +38,8 @@ def confidence(y_pred, from_logits):
     Of logits it is 1 / sum(exp(logit - largest logit)), so that the softmax
     itself is not needed.
     """
-    largest = ops.max(y_pred, axis=-1, keepdims=True)
     if not from_logits:
-        return ops.squeeze(largest, -1)
+        return ops.max(y_pred, axis=-1)
     y_pred = _finite(y_pred)
     largest = ops.max(y_pred, axis=-1, keepdims=True)
     return 1.0 / ops.sum(ops.exp(y_pred - largest), axis=-1)

@@ -29,6 +29,8 @@ def soft_membership(values, num_bins, temperature, lower=0.0):
     Returns:
         Shape `values.shape + (num_bins,)`, summing to 1 over the last axis.
     """
+    if num_bins == 1:
+        return ops.ones_like(ops.expand_dims(values, -1))
     width = (1.0 - lower) / num_bins
     centres = lower + width * (ops.arange(num_bins, dtype="float32") + 0.5)
     distance = ops.expand_dims(values, -1) - centres

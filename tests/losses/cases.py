@@ -1,0 +1,57 @@
+"""Every loss once, with its naive reference, for tests over all of them."""
+
+import numpy as np
+
+import caltrain_tf as ct
+from tests.losses import naive
+
+# name -> (function, naive reference)
+PRIMARY = {
+    "nll": (ct.losses.nll, naive.nll),
+    "focal": (ct.losses.focal, naive.focal),
+    "mse": (ct.losses.mse, naive.mse),
+}
+SECONDARY = {
+    "sb_ece": (ct.losses.sb_ece, naive.sb_ece),
+    "s_avuc": (ct.losses.soft_avuc, naive.soft_avuc),
+    "avuc": (ct.losses.avuc, naive.avuc),
+    "mmce": (ct.losses.mmce, naive.mmce),
+    "sb_marginal_ece": (ct.losses.sb_marginal_ece, naive.sb_marginal_ece),
+}
+NAMES = (*ct.losses.PRIMARY, *ct.losses.SECONDARY)
+# Options that lead through other branches than the defaults.
+VARIANTS = [
+    ("nll", {}),
+    ("nll", {"label_smoothing": 0.1}),
+    ("focal", {}),
+    ("focal", {"gamma": 0.0}),
+    ("focal", {"gamma": 0.5}),
+    ("focal", {"gamma": "flsd53"}),
+    ("mse", {}),
+    ("sb_ece", {}),
+    ("sb_ece", {"binning": "bin"}),
+    ("sb_ece", {"norm": 1}),
+    ("sb_ece", {"norm": 1, "binning": "bin", "num_bins": 3}),
+    ("sb_ece", {"norm": 3.5, "binning": "bin", "temperature": 0.1}),
+    ("sb_ece", {"norm": 1.5, "root": False, "num_bins": 1}),
+    ("sb_ece", {"root": False, "lower": "chance"}),
+    ("sb_ece", {"lower": 0.25, "binning": "bin"}),
+    ("s_avuc", {}),
+    ("s_avuc", {"threshold": 0.1, "temperature": 1.0}),
+    ("avuc", {}),
+    ("avuc", {"threshold": 0.3}),
+    ("mmce", {}),
+    ("mmce", {"weighted": True, "width": 0.05}),
+    ("sb_marginal_ece", {}),
+    ("sb_marginal_ece", {"binning": "label", "norm": 1, "num_bins": 4}),
+]
+
+
+def batch(num_examples, num_classes, seed=0, scale=2.0):
+    """Logits and labels of which about half are predicted."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, scale, (num_examples, num_classes))
+    labels = rng.integers(0, num_classes, num_examples)
+    hit = rng.random(num_examples) < 0.5
+    labels[hit] = logits.argmax(axis=1)[hit]
+    return labels, logits.astype("float32")

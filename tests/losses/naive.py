@@ -1,0 +1,227 @@
+"""The paper's formulas in float64 NumPy, as loops, for comparison."""
+
+import math
+
+import numpy as np
+
+
+def softmax(logits):
+    logits = np.asarray(logits, "float64")
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def _true_probability(labels, probs):
+    return np.array([p[y] for y, p in zip(labels, probs, strict=True)])
+
+
+def nll(labels, probs, label_smoothing=0.0):
+    num_classes = probs.shape[1]
+    values = []
+    for y, p in zip(labels, probs, strict=True):
+        target = np.full(num_classes, label_smoothing / num_classes)
+        target[y] += 1 - label_smoothing
+        values.append(
+            -sum(t * math.log(q) for t, q in zip(target, p, strict=True))
+        )
+    return np.array(values)
+
+
+def focal(labels, probs, gamma=3.0):
+    p = _true_probability(labels, probs)
+    if gamma == "flsd53":
+        gamma = np.where(p < 0.2, 5, 3)
+    return -((1 - p) ** gamma) * np.log(p)
+
+
+def mse(labels, probs):
+    return np.array(
+        [
+            sum((q - (k == y)) ** 2 for k, q in enumerate(p))
+            for y, p in zip(labels, probs, strict=True)
+        ]
+    )
+
+
+def _correct(labels, probs):
+    return (probs.argmax(axis=1) == labels).astype("float64")
+
+
+def _memberships(c, num_bins, temperature, lower):
+    width = (1 - lower) / num_bins
+    centres = [lower + (j + 0.5) * width for j in range(num_bins)]
+    exponents = [-((c - centre) ** 2) / temperature for centre in centres]
+    top = max(exponents)
+    powers = [math.exp(x - top) for x in exponents]
+    return [power / sum(powers) for power in powers]
+
+
+def _soft_binned(
+    values,
+    outcomes,
+    weights,
+    num_bins,
+    temperature,
+    norm,
+    binning,
+    lower,
+    smoothing,
+):
+    u = np.array(
+        [_memberships(c, num_bins, temperature, lower) for c in values]
+    )
+    u = (1 - smoothing) * u + smoothing / num_bins
+    total = 0.0
+    for j in range(num_bins):
+        mass = sum(w * row[j] for w, row in zip(weights, u, strict=True))
+        if mass == 0:
+            continue
+        mean_value = (
+            sum(
+                w * row[j] * c
+                for w, row, c in zip(weights, u, values, strict=True)
+            )
+            / mass
+        )
+        mean_outcome = (
+            sum(
+                w * row[j] * a
+                for w, row, a in zip(weights, u, outcomes, strict=True)
+            )
+            / mass
+        )
+        if binning == "bin":
+            total += mass * abs(mean_outcome - mean_value) ** norm
+        else:
+            for w, row, c in zip(weights, u, values, strict=True):
+                total += w * row[j] * abs(mean_outcome - c) ** norm
+    return total / sum(weights)
+
+
+def sb_ece(
+    labels,
+    probs,
+    num_bins=15,
+    temperature=0.01,
+    norm=2,
+    binning="label",
+    root=True,
+    lower=0.0,
+    weights=None,
+):
+    weights = np.ones(len(labels)) if weights is None else weights
+    released = lower == "chance" and binning == "label"
+    value = _soft_binned(
+        probs.max(axis=1),
+        _correct(labels, probs),
+        weights,
+        num_bins,
+        temperature,
+        norm,
+        binning,
+        1 / probs.shape[1] if lower == "chance" else lower,
+        1e-5 if released else 0.0,
+    )
+    return value ** (1 / norm) if root else value
+
+
+def sb_marginal_ece(
+    labels,
+    probs,
+    num_bins=15,
+    temperature=0.01,
+    norm=2,
+    binning="bin",
+    root=True,
+    weights=None,
+):
+    weights = np.ones(len(labels)) if weights is None else weights
+    value = np.mean(
+        [
+            _soft_binned(
+                probs[:, k],
+                (labels == k).astype("float64"),
+                weights,
+                num_bins,
+                temperature,
+                norm,
+                binning,
+                0.0,
+                0.0,
+            )
+            for k in range(probs.shape[1])
+        ]
+    )
+    return value ** (1 / norm) if root else value
+
+
+def _entropy(p):
+    smoothed = (1 - 1e-5) * p + 1e-5 / len(p)
+    return -sum(q * math.log(q) for q in smoothed)
+
+
+def soft_avuc(labels, probs, threshold=0.5, temperature=0.1, weights=None):
+    weights = np.ones(len(labels)) if weights is None else weights
+    agree = disagree = 0.0
+    for w, a, p in zip(weights, _correct(labels, probs), probs, strict=True):
+        h = _entropy(p)
+        share = h / math.log(len(p))
+        odds = share * (1 - threshold) / ((1 - share) * threshold)
+        t = 1 / (1 + odds ** (-1 / temperature))
+        uncertain, certain = t * math.tanh(h), (1 - t) * (1 - math.tanh(h))
+        agree += w * (certain if a else uncertain)
+        disagree += w * (uncertain if a else certain)
+    return math.log(1 + disagree / max(agree, 1e-5))
+
+
+def avuc(labels, probs, threshold=None, weights=None):
+    weights = np.ones(len(labels)) if weights is None else weights
+    if threshold is None:
+        threshold = math.log(probs.shape[1]) / 2
+    agree = disagree = 0.0
+    for w, a, p in zip(weights, _correct(labels, probs), probs, strict=True):
+        h, c = _entropy(p), max(p)
+        certain = h < threshold
+        value = (c if a else 1 - c) * (
+            1 - math.tanh(h) if certain else math.tanh(h)
+        )
+        if bool(a) == certain:
+            agree += w * value
+        else:
+            disagree += w * value
+    return math.log(1 + disagree / max(agree, 1e-5))
+
+
+def mmce(labels, probs, width=0.4, weighted=False, weights=None):
+    weights = np.ones(len(labels)) if weights is None else weights
+    c, a = probs.max(axis=1), _correct(labels, probs)
+    total = 0.0
+    for i in range(len(c)):
+        for j in range(len(c)):
+            kernel = math.exp(-abs(c[i] - c[j]) / width)
+            counts = [
+                weights[a == a[k]].sum() if weighted else weights.sum()
+                for k in (i, j)
+            ]
+            total += (
+                weights[i]
+                * (c[i] - a[i])
+                / counts[0]
+                * weights[j]
+                * (c[j] - a[j])
+                / counts[1]
+                * kernel
+            )
+    return total
+
+
+def finite_difference(function, logits, step=1e-5):
+    """Gradient of `function(logits)` by central differences in float64."""
+    logits = np.asarray(logits, "float64")
+    gradient = np.zeros_like(logits)
+    for index in np.ndindex(logits.shape):
+        ahead, back = logits.copy(), logits.copy()
+        ahead[index] += step
+        back[index] -= step
+        gradient[index] = (function(ahead) - function(back)) / (2 * step)
+    return gradient

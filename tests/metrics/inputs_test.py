@@ -1,0 +1,128 @@
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caltrain_tf.metrics import blocks
+from caltrain_tf.metrics import inputs
+
+PROBS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], "float32")
+LABELS = np.array([0, 2])
+
+
+class HasArray:
+    def __array__(self, dtype=None, copy=None):
+        return PROBS
+
+
+@pytest.mark.parametrize(
+    "probs",
+    [PROBS, PROBS.tolist(), tf.constant(PROBS), HasArray(), PROBS * 1.0],
+    ids=["numpy", "list", "tensor", "__array__", "copy"],
+)
+def test_takes_anything_array_like(probs):
+    checked, ids = inputs.check_predictions(probs, LABELS)
+    np.testing.assert_array_equal(checked.astype("float32"), PROBS)
+    assert ids.dtype == np.int64
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_does_not_copy_predictions(dtype):
+    probs = PROBS.astype(dtype)
+    assert inputs.check_predictions(probs, LABELS)[0] is probs
+
+
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "int32"])
+def test_other_types_become_float32(dtype):
+    probs = np.eye(3).astype(dtype)
+    checked, _ = inputs.check_predictions(probs, [0, 1, 2])
+    assert checked.dtype == np.float32
+    np.testing.assert_array_equal(checked, np.eye(3))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 2],
+        [0.0, 2.0],
+        [[0], [2]],
+        [[1, 0, 0], [0, 0, 1]],
+        [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]],
+        np.array([0, 2], "uint8"),
+        tf.constant([0, 2]),
+    ],
+)
+def test_labels_become_ids(labels):
+    assert inputs.check_predictions(PROBS, labels)[1].tolist() == [0, 2]
+
+
+def bad(row, column, value):
+    probs = PROBS.copy()
+    probs[row, column] = value
+    return probs
+
+
+@pytest.mark.parametrize(
+    ("probs", "message"),
+    [
+        (bad(1, 2, np.nan), r"`probs` .*probs\[1\] with nan in column 2"),
+        (bad(0, 1, np.inf), r"`probs` .*probs\[0\] with inf in column 1"),
+        (bad(1, 0, -0.2), r"in \[0, 1\].*probs\[1\] from -0.2 to 0.5"),
+        (bad(1, 0, 1.2), r"in \[0, 1\].*probs\[1\] from 0.3 to 1.2"),
+        (bad(1, 0, 0.21), r"sum to 1 .*probs\[1\] summing to 1.01"),
+        (PROBS[0], r"probs.shape=\(3,\)"),
+        (PROBS[:, :1], r"probs.shape=\(2, 1\)"),
+        (PROBS[:0], r"probs.shape=\(0, 3\)"),
+        (PROBS[None], r"probs.shape=\(1, 2, 3\)"),
+        (PROBS + 0j, "probs.dtype=complex64"),
+        ([["a", "b"]], "probs.dtype=<U1"),
+        ([[0.1, 0.9], [1.0]], "`probs` must be convertible"),
+    ],
+)
+def test_bad_predictions(probs, message):
+    with pytest.raises(ValueError, match=message):
+        inputs.check_predictions(probs, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 3], r"`labels` .* 0 to 2. Received: labels\[1\]=3"),
+        ([-1, 0], r"labels\[0\]=-1"),
+        ([0, 0.5], r"labels\[1\]=0.5"),
+        ([np.nan, 0], r"labels\[0\]=nan"),
+        ([0, 1, 2], r"labels.shape=\(3,\)"),
+        ([[1, 0], [0, 1]], r"labels.shape=\(2, 2\)"),
+        ([[1, 0, 0], [0, 0, 0]], r"one-hot rows.*labels\[1\]=\[0, 0, 0\]"),
+        ([[1, 1, 0], [0, 0, 1]], r"one-hot rows.*labels\[0\]=\[1, 1, 0\]"),
+        ([[1, 0, 0], [0.1, 0.9, 0]], r"labels\[1\]=\[0.1, 0.9, 0.0\]"),
+        ([], r"labels.shape=\(0,\)"),
+    ],
+)
+def test_bad_labels(labels, message):
+    with pytest.raises(ValueError, match=message):
+        inputs.check_predictions(PROBS, labels)
+
+
+def test_logits_need_only_be_finite():
+    logits = np.array([[1e3, -1e3], [3e38, 3e38]], "float32")
+    inputs.check_predictions(logits, [0, 1], from_logits=True, name="logits")
+    logits[1, 0] = np.nan
+    with pytest.raises(ValueError, match=r"`logits` .*logits\[1\] with nan"):
+        inputs.check_predictions(
+            logits, [0, 1], from_logits=True, name="logits"
+        )
+
+
+def test_rounding_is_not_an_error():
+    probs = np.array([[1.0000001, 0.0], [0.9995, 0.0]], "float32")
+    inputs.check_predictions(probs, [0, 0])
+
+
+def test_names_the_first_bad_row_of_many(monkeypatch):
+    monkeypatch.setattr(blocks, "SMALLEST_THREADED_BYTES", 0)
+    monkeypatch.setattr(blocks, "available_cores", lambda: 4)
+    probs = np.full((400_000, 2), 0.5, "float32")
+    probs[300_000:] = 0.6
+    with pytest.raises(ValueError, match=r"probs\[300000\] summing to 1.2"):
+        inputs.check_values(probs)
