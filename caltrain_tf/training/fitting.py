@@ -111,10 +111,13 @@ class Fitting:
         if run is None:
             return
         self.summaries.hyperparameters(run.config)
+        model, optimizer = self.trainer.model, self.trainer.optimizer
         objects = {
-            "model": self.trainer.model,
-            "optimizer": self.trainer.optimizer,
+            "model": model,
+            "optimizer": optimizer,
             "position": self.position,
+            # Keras does not show TensorFlow the seeds of dropout layers.
+            "variables": [*model.variables, *optimizer.variables],
             "metrics": [
                 variable
                 for metric in self.trainer.train_metrics
@@ -209,8 +212,8 @@ class Fitting:
             for name, value in sums.items():
                 row[f"{phase.name}/{name}"] = value / phase.steps
         row.update(_prefixed("train", _take(self.trainer.train_metrics)))
-        rate = float(self.trainer.optimizer.learning_rate)
-        row["train/learning_rate"] = rate
+        rate = tf.convert_to_tensor(self.trainer.optimizer.learning_rate)
+        row["train/learning_rate"] = float(rate)
         self.position.end_epoch()
         last = self.position.epoch == self.epochs
         if last or self.position.epoch % self.evaluate_every == 0:
