@@ -39,6 +39,17 @@ def check_arguments(loss, metrics, l2, l2_on, steps_per_execution, clip_norm):
         )
 
 
+def check_l2_names(model, l2_on):
+    """Raises on a name that no trainable variable has."""
+    names = sorted({variable.name for variable in model.trainable_variables})
+    unknown = [name for name in l2_on or () if name not in names]
+    if unknown:
+        raise ValueError(
+            f"`l2_on` must name trainable variables, of {', '.join(names)}. "
+            f"Received: {', '.join(map(repr, unknown))}"
+        )
+
+
 def check_made_in_scope(strategy, model, optimizer):
     """Raises unless model and optimizer can be trained on the strategy."""
     if not model.built or not model.trainable_variables:

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.training.checks import check_arguments
+from caltrain_tf.training.checks import check_l2_names
 from caltrain_tf.training.checks import check_made_in_scope
 from caltrain_tf.training.execution import Execution
 from caltrain_tf.training.execution import metric_values
@@ -89,6 +90,7 @@ class Trainer:
         )
         self.strategy = strategy or tf.distribute.get_strategy()
         check_made_in_scope(self.strategy, model, optimizer)
+        check_l2_names(model, l2_on)
         self.model = model
         self.optimizer = optimizer
         self.l2 = l2

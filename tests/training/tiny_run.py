@@ -1,7 +1,7 @@
 """A run in a process of its own: `python -m tests.training.tiny_run PATH`.
 
-Trains with all that has to survive a kill: momentum, dropout, BatchNormalization
-statistics, metrics, interleaved phases, data shuffled by epoch.
+Trains with all that has to survive a kill: momentum, dropout, the statistics of
+BatchNormalization, metrics, interleaved phases, data shuffled by epoch.
 """
 
 import argparse
