@@ -77,6 +77,7 @@ class Checkpoints:
                 f"before it. Received: keep={keep}"
             )
         self.folder = os.fspath(folder)
+        self.keep = keep
         self._checkpoint = tf.train.Checkpoint(**objects)
         self._thrown_away = None if chief else tempfile.mkdtemp()
         written = self._thrown_away or self.folder
@@ -92,11 +93,11 @@ class Checkpoints:
 
     def save(self, step):
         """Writes a checkpoint, then drops what is too old."""
-        return self._newest.save(checkpoint_number=step)
+        _save(self._newest, "ckpt", self.keep, step)
 
     def save_best(self, step):
         """Writes the best checkpoint, then drops the one that was."""
-        return self._best.save(checkpoint_number=step)
+        _save(self._best, "best", 1, step)
 
     def restore(self):
         """Restores the newest checkpoint that is whole.
@@ -104,34 +105,15 @@ class Checkpoints:
         Returns:
             Its path, or None where there is none.
         """
-        for path in newest_first(self.folder, "ckpt"):
-            if self._restore(path):
-                return path
-        return None
+        path = newest_whole(self.folder, "ckpt")
+        if path is not None:
+            _restore(self._checkpoint, path)
+        return path
 
     def close(self):
         """Removes what a worker that is not the chief has written."""
         if self._thrown_away:
             shutil.rmtree(self._thrown_away, ignore_errors=True)
-
-    def _restore(self, path):
-        try:
-            status = self._checkpoint.restore(path)
-        except tf.errors.OpError as error:
-            warnings.warn(
-                f"The checkpoint {path} is damaged and passed over: "
-                f"{str(error).splitlines()[0]}",
-                stacklevel=3,
-            )
-            return False
-        try:
-            status.assert_existing_objects_matched()
-        except AssertionError as error:
-            raise ValueError(
-                "The checkpoint is of another model or optimizer. "
-                f"Received: {path}"
-            ) from error
-        return True
 
 
 def restore_model(folder, model, which="newest"):
@@ -150,19 +132,64 @@ def restore_model(folder, model, which="newest"):
         raise ValueError(
             f'`which` must be "newest" or "best". Received: which={which!r}'
         )
-    for path in newest_first(*places[which]):
-        checkpoint = tf.train.Checkpoint(model=model)
-        status = checkpoint.restore(path).expect_partial()
-        status.assert_existing_objects_matched()
-        return path
-    raise ValueError(f"No checkpoint was found. Received: folder={folder!r}")
+    path = newest_whole(*places[which])
+    if path is None:
+        raise ValueError(
+            f"No checkpoint was found. Received: folder={folder!r}"
+        )
+    _restore(tf.train.Checkpoint(model=model), path)
+    return path
 
 
-def newest_first(folder, name):
-    """The checkpoints in a folder, whatever its state file says."""
+def newest_whole(folder, name):
+    """The newest checkpoint that can be read, whatever the state file says."""
+    return next(filter(_is_whole, reversed(_oldest_first(folder, name))), None)
+
+
+def _oldest_first(folder, name):
     if not tf.io.gfile.isdir(folder):
         return []
     pattern = re.compile(rf"{name}-(\d+)\.index")
     matches = map(pattern.fullmatch, tf.io.gfile.listdir(folder))
     numbers = sorted(int(match[1]) for match in matches if match)
-    return [os.path.join(folder, f"{name}-{n}") for n in reversed(numbers)]
+    return [os.path.join(folder, f"{name}-{number}") for number in numbers]
+
+
+def _save(manager, name, keep, step):
+    path = manager.save(checkpoint_number=step)
+    # A kill may leave a half-written checkpoint, or a whole one that the
+    # manager does not know of and would never drop.
+    for left in tf.io.gfile.glob(f"{manager.directory}/{name}-*_temp*"):
+        tf.io.gfile.rmtree(left)
+    paths = _oldest_first(manager.directory, name)
+    for old in paths[: paths.index(path) + 1][:-keep]:
+        for file in tf.io.gfile.glob(f"{old}.*"):
+            tf.io.gfile.remove(file)
+
+
+def _is_whole(path):
+    # Before any variable is touched. Reading compares TensorFlow's checksums,
+    # and depending on the damage raises almost anything.
+    try:
+        reader = tf.train.load_checkpoint(path)
+        for key in reader.get_variable_to_shape_map():
+            reader.get_tensor(key)
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        warnings.warn(
+            f"The checkpoint {path} is damaged and passed over: {reason}",
+            stacklevel=4,
+        )
+        return False
+    return True
+
+
+def _restore(checkpoint, path):
+    try:
+        status = checkpoint.restore(path)
+        status.expect_partial().assert_existing_objects_matched()
+    except (AssertionError, ValueError) as error:
+        raise ValueError(
+            f"The checkpoint {path} is of another model or optimizer: "
+            f"{str(error).splitlines()[0]}"
+        ) from error

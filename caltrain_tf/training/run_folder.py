@@ -97,7 +97,7 @@ class RunFolder:
 
 def write_text(path, text):
     """Writes a file so that it is there whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    temporary = f"{path}.tmp"
     with tf.io.gfile.GFile(temporary, "w") as file:
         file.write(text)
     tf.io.gfile.rename(temporary, path, overwrite=True)

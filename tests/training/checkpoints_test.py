@@ -78,20 +78,25 @@ def test_passes_over_a_damaged_one(tmp_path, damage):
     assert whole.checkpoints.restore().endswith("ckpt-2")
 
 
-def test_needs_no_state_file(tmp_path):
+def test_clears_up_after_a_kill(tmp_path):
     run = _Run(tmp_path)
-    run.save(1)
+    for step in (1, 2, 3):
+        run.save(step)
     (tmp_path / "checkpoint").write_text("garbled")
-    os.makedirs(tmp_path / "ckpt-2_temp")
+    os.makedirs(tmp_path / "ckpt-4_temp")
     (tmp_path / "ckpt-notes.index").write_text("")
-    again = _Run(tmp_path)
-    assert again.checkpoints.restore().endswith("ckpt-1")
+    again = _Run(tmp_path, keep=2)
+    assert again.checkpoints.restore().endswith("ckpt-3")
+    again.save(4)
+    os.remove(tmp_path / "ckpt-notes.index")
+    assert _indices(tmp_path) == ["ckpt-3.index", "ckpt-4.index"]
+    assert not os.path.exists(tmp_path / "ckpt-4_temp")
 
 
 def test_another_model_is_an_error_and_no_damage(tmp_path):
     _Run(tmp_path).save(1)
     objects = {"value": tf.Variable(0.0), "other": tf.Variable(1.0)}
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="of another model"):
         Checkpoints(tmp_path, objects).restore()
     objects = {"more": tf.Variable(tf.zeros(50))}
     with pytest.raises(ValueError, match="of another model"):
