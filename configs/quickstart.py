@@ -1,6 +1,6 @@
 r"""WRN-10-1 on the embedded handwritten digits, in a minute on two cores.
 
-  python baselines/cifar/train.py --config=configs/quickstart.py \
+python baselines/cifar/train.py --config=configs/quickstart.py \
       --primary=focal --secondary=sb_ece
 """
 

@@ -1,7 +1,7 @@
 r"""Trains on CIFAR-10, CIFAR-100 or the embedded digits.
 
-  python baselines/cifar/train.py --primary=focal --secondary=sb_ece --tpu=local
-  python baselines/cifar/train.py --config=configs/quickstart.py \
+python baselines/cifar/train.py --primary=focal --secondary=sb_ece --tpu=local
+python baselines/cifar/train.py --config=configs/quickstart.py \
       --primary=focal --secondary=sb_ece
 """
 
