@@ -72,6 +72,22 @@ def bin_indices(confidence, edges):
     return indices
 
 
+def sort_together(confidence, correct):
+    """Both arrays in the order of the confidences.
+
+    Confidences are not negative, so that their bits sort like integers, and
+    below 2, so that the highest bits are free: correctness fits in beside them.
+    One sort of integers is several times as fast as `argsort`.
+    """
+    integers = np.dtype(f"u{confidence.itemsize}")
+    packed = confidence.view(integers) << 1
+    packed |= correct
+    packed.sort()
+    correct = (packed & 1).astype(bool)
+    packed >>= 1
+    return packed.view(confidence.dtype), correct
+
+
 def fill_bins(confidence, correct, edges):
     """Sums the examples into bins.
 

@@ -29,3 +29,16 @@ def test_an_edge_belongs_to_the_bin_above(num_bins):
         0,
         num_bins - 1,
     ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sort_together(dtype):
+    generator = np.random.default_rng(0)
+    confidence = generator.random(1000).astype(dtype)
+    confidence[:5] = [0, 1, 1, 1e-40, np.finfo(dtype).tiny]
+    correct = generator.random(1000) < 0.5
+    got_confidence, got_correct = binning.sort_together(confidence, correct)
+    order = np.lexsort((correct, confidence))
+    np.testing.assert_array_equal(got_confidence, confidence[order])
+    np.testing.assert_array_equal(got_correct, correct[order])
+    assert got_confidence.dtype == dtype

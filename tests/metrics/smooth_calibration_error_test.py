@@ -21,6 +21,17 @@ def test_equals_direct_summation(case):
     )
 
 
+def test_examples_in_blocks_add_up(monkeypatch):
+    probs, labels = CASES["calibrated_10"]
+    whole = metrics.smooth_calibration_error(probs, labels)
+    monkeypatch.setattr(
+        "caltrain_tf.metrics.smooth_calibration_error.ROWS_PER_BLOCK", 64
+    )
+    assert metrics.smooth_calibration_error(probs, labels) == pytest.approx(
+        whole, abs=1e-9
+    )
+
+
 def test_excess_of_one_sign_is_not_smoothed_away():
     # Then the integral is the mean excess for any bandwidth.
     probs = np.tile([1.0, 0.0], (10, 1))
