@@ -49,10 +49,18 @@ def inner_edges(confidence, num_bins, binning):
         `(num_bins - 1,)`, not decreasing.
     """
     if binning == "equal_width":
-        return np.linspace(0, 1, num_bins + 1)[1:-1]
+        return equal_width_edges(num_bins)
     # A full sort of floats is vectorised in NumPy, and five times as fast as
     # a partition around 14 values.
     return np.sort(confidence)[edge_ranks(len(confidence), num_bins)]
+
+
+def equal_width_edges(num_bins):
+    """The multiples of 1/num_bins between 0 and 1.
+
+    Not from linspace, whose 3/5 is the next number above 0.6.
+    """
+    return np.arange(1, num_bins) / num_bins
 
 
 def edge_ranks(num_examples, num_bins):

@@ -6,6 +6,7 @@ import numpy as np
 
 from caltrain_tf.metrics.binning import Bins
 from caltrain_tf.metrics.binning import edge_ranks
+from caltrain_tf.metrics.binning import equal_width_edges
 from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.calibration_error import power_mean
 from caltrain_tf.metrics.inputs import check_predictions
@@ -109,7 +110,7 @@ def _class_error(column, is_class, num_bins, norm, binning, threshold):
     if binning == "equal_mass":
         edges = column[edge_ranks(len(column), num_bins)]
     else:
-        edges = np.linspace(0, 1, num_bins + 1)[1:-1]
+        edges = equal_width_edges(num_bins)
     starts = _starts(column, edges)
     count = np.diff(starts)
     # Not reduceat, which would make a float64 copy of the column.

@@ -20,6 +20,11 @@ def test_bins_of_distinct_values_differ_by_at_most_one():
     assert set(counts) <= {66, 67}
 
 
+def test_six_tenths_belongs_to_the_bin_above():
+    edges = binning.inner_edges(np.array([0.5]), 5, "equal_width")
+    assert binning.bin_indices(np.array([0.6]), edges).tolist() == [3]
+
+
 @pytest.mark.parametrize("num_bins", [15, 100])
 def test_an_edge_belongs_to_the_bin_above(num_bins):
     edges = np.arange(1, num_bins) / num_bins

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -24,9 +26,9 @@ def test_equals_direct_summation(case):
 def test_examples_in_blocks_add_up(monkeypatch):
     probs, labels = CASES["calibrated_10"]
     whole = metrics.smooth_calibration_error(probs, labels)
-    monkeypatch.setattr(
-        "caltrain_tf.metrics.smooth_calibration_error.ROWS_PER_BLOCK", 64
-    )
+    # The function of this name hides the module.
+    module = sys.modules[metrics.smooth_calibration_error.__module__]
+    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 64)
     assert metrics.smooth_calibration_error(probs, labels) == pytest.approx(
         whole, abs=1e-9
     )
