@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.training.steps import compiled_part
+from caltrain_tf.training.compilation import compiled_part
 from tests.training import tiny
 
 ALMOST = {"rtol": 2e-5, "atol": 2e-6}
