@@ -15,7 +15,11 @@ tf.config.set_logical_device_configuration(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def two_replicas():
-    """A strategy over two CPU devices."""
+    """A strategy over two CPU devices.
+
+    One for all tests: a second one would number its collectives from the start
+    again, and TensorFlow takes them for the first one's.
+    """
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

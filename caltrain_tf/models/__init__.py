@@ -1,1 +1,13 @@
-"""Networks that return logits."""
+"""Networks that return logits.
+
+| name | function |
+|---|---|
+| `wrn-<depth>-<width>` | `wide_resnet` |
+| `resnet-50` | `resnet50` |
+"""
+
+from caltrain_tf.models.registry import get
+from caltrain_tf.models.resnet50 import resnet50
+from caltrain_tf.models.wide_resnet import wide_resnet
+
+__all__ = ["get", "resnet50", "wide_resnet"]

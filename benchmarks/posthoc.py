@@ -1,0 +1,136 @@
+"""Temperature scaling against scikit-learn and against the physical limit.
+
+    python benchmarks/posthoc.py
+
+Prints ratios of times that were measured in one run, the agreement of the
+temperatures, and the peak memory. Takes about two minutes, nearly all of them
+scikit-learn's.
+"""
+
+import time
+import tracemalloc
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.base import ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+
+from caltrain_tf.metrics.blocks import map_blocks
+from caltrain_tf.posthoc import TemperatureScaling
+
+SIZES = ((50_000, 1_000), (10_000, 10))
+
+
+class LogitsAreScores(ClassifierMixin, BaseEstimator):
+    """A classifier that was trained elsewhere: its inputs are its logits."""
+
+    def fit(self, logits, labels):
+        """Learns how many classes there are."""
+        self.classes_ = np.arange(logits.shape[1])
+        return self
+
+    def decision_function(self, logits):
+        """Returns the logits."""
+        return logits
+
+    def predict(self, logits):
+        """Returns the classes of the largest logits."""
+        return np.argmax(logits, axis=1)
+
+
+def over_confident_logits(num_rows, num_classes, seed=0):
+    """Logits of a network whose right temperature is about 1.6."""
+    generator = np.random.default_rng(seed)
+    logits = generator.standard_normal(
+        (num_rows, num_classes), dtype=np.float32
+    )
+    labels = generator.integers(num_classes, size=num_rows)
+    evidence = generator.normal(4.0, 2.0, size=num_rows)
+    logits[np.arange(num_rows), labels] += evidence.astype(np.float32)
+    logits *= np.float32(3.0)
+    return logits, labels
+
+
+def fit_scikit_learn(logits, labels):
+    """The temperature of scikit-learn."""
+    frozen = FrozenEstimator(LogitsAreScores().fit(logits, labels))
+    scaler = CalibratedClassifierCV(frozen, method="temperature")
+    scaler.fit(logits, labels)
+    return 1.0 / float(scaler.calibrated_classifiers_[0].calibrators[0].beta_)
+
+
+def fit_ours(logits, labels, objective="nll"):
+    """The temperature of this package."""
+    return TemperatureScaling(objective).fit(logits, labels).temperature_
+
+
+def softmax_pass(logits):
+    """Exponentials and their sums, in blocks on all cores."""
+
+    def block(start, stop):
+        powers = logits[start:stop] - logits[start:stop].max(axis=1)[:, None]
+        np.exp(powers, out=powers)
+        return powers.sum(axis=1)
+
+    map_blocks(block, len(logits), logits.itemsize * logits.shape[1])
+
+
+def max_pass(logits):
+    """The largest logit of each row, in blocks on all cores."""
+    map_blocks(
+        lambda start, stop: logits[start:stop].max(axis=1),
+        len(logits),
+        logits.itemsize * logits.shape[1],
+    )
+
+
+def seconds(function, *arguments, repeats=5):
+    """The shortest of some repetitions, and what the last one returned."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = function(*arguments)
+        times.append(time.perf_counter() - start)
+    return min(times), result
+
+
+def peak_memory(function, logits, *arguments):
+    """Largest memory of a call with its input, in sizes of the input."""
+    tracemalloc.start()
+    function(logits, *arguments)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return 1.0 + peak / logits.nbytes
+
+
+def report(num_rows, num_classes):
+    """Prints all comparisons for one size."""
+    logits, labels = over_confident_logits(num_rows, num_classes)
+    large = logits.size > 1e6
+    ours, temperature = seconds(fit_ours, logits, labels)
+    soft, _ = seconds(fit_ours, logits, labels, "sb_ece")
+    softmax, _ = seconds(softmax_pass, logits)
+    largest, _ = seconds(max_pass, logits)
+    repeats = 1 if large else 5
+    theirs, rough = seconds(fit_scikit_learn, logits, labels, repeats=repeats)
+    # In float32, its line search ends where the loss has no more digits.
+    exact = fit_scikit_learn(logits.astype(np.float64), labels)
+    print(f"{num_rows:,} x {num_classes:,} float32 logits")
+    print(f"  TS                       {ours * 1e3:9.1f} ms")
+    print(f"    scikit-learn / TS      {theirs / ours:9.1f} x")
+    print(f"    TS / softmax pass      {ours / softmax:9.1f} x")
+    print(f"    TS / max pass          {ours / largest:9.1f} x")
+    print(f"  TS-SB-ECE / TS           {soft / ours:9.1f} x")
+    print(f"  temperature              {temperature:13.8f}")
+    print(f"    to scikit-learn, float64 {abs(temperature - exact):9.1e}")
+    print(f"    to scikit-learn, float32 {abs(temperature - rough):9.1e}")
+    memory = peak_memory(fit_ours, logits, labels)
+    print(f"  peak memory / input: TS  {memory:9.2f} x")
+    memory = peak_memory(fit_ours, logits, labels, "sb_ece")
+    print(f"             TS-SB-ECE     {memory:9.2f} x")
+
+
+if __name__ == "__main__":
+    for size in SIZES:
+        report(*size)

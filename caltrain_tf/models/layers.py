@@ -1,0 +1,64 @@
+"""The layers that both families of networks are built from."""
+
+import keras
+from keras import layers
+
+
+def convolution(x, filters, kernel_size, *, name, strides=1, padding="same"):
+    """Applies a convolution without bias, He-initialised."""
+    return layers.Conv2D(
+        filters,
+        kernel_size,
+        strides=strides,
+        padding=padding,
+        use_bias=False,
+        kernel_initializer="he_normal",
+        name=name,
+    )(x)
+
+
+def batch_norm(x, *, name):
+    """Applies batch normalisation with the constants of the paper's recipe."""
+    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=name)(x)
+
+
+def logits(x, num_classes, *, kernel_initializer):
+    """Averages over space and classifies, in float32 under any policy.
+
+    A bfloat16 logit has 8 bits: confidences close to 1 would be rounded
+    together before any calibration loss sees them.
+    """
+    x = layers.GlobalAveragePooling2D(dtype="float32", name="pool")(x)
+    return layers.Dense(
+        num_classes,
+        kernel_initializer=kernel_initializer,
+        dtype="float32",
+        name="logits",
+    )(x)
+
+
+def check_sizes(input_shape, num_classes):
+    """Raises unless the shape is (height, width, channels) and classes >= 1."""
+    shape = tuple(input_shape)
+    is_image = len(shape) == 3 and all(
+        isinstance(size, int) and size >= 1 for size in shape
+    )
+    if not is_image:
+        raise ValueError(
+            "`input_shape` must be (height, width, channels), each >= 1. "
+            f"Received: input_shape={input_shape!r}"
+        )
+    check_count("num_classes", num_classes)
+
+
+def check_count(name, value):
+    """Raises unless `value` is an integer of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(
+            f"`{name}` must be an integer >= 1. Received: {name}={value!r}"
+        )
+
+
+def image_input(input_shape):
+    """Returns the network's input."""
+    return keras.Input(tuple(input_shape), name="image")

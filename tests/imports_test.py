@@ -1,0 +1,81 @@
+"""Data flows one way: which room may import what."""
+
+import ast
+import pathlib
+import sys
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).parents[1] / "caltrain_tf"
+ALL = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {
+    "__pycache__"
+}
+# room -> (our rooms, outside libraries) that it may import.
+ROOMS = {
+    "ops": (set(), {"keras", "numpy"}),
+    "losses": ({"ops"}, {"keras"}),
+    "metrics": ({"ops"}, {"keras", "numpy"}),
+    "posthoc": (
+        {"ops", "metrics"},
+        {"keras", "numpy", "scipy", "tensorflow"},
+    ),
+    "models": (set(), {"keras"}),
+    "data": (
+        set(),
+        {"numpy", "sklearn", "tensorflow", "tensorflow_datasets"},
+    ),
+    "training": (set(), {"keras", "numpy", "tensorflow"}),
+    "evaluation": (
+        {"data", "metrics", "posthoc"},
+        {"numpy", "tensorflow"},
+    ),
+    "figures": ({"metrics"}, {"matplotlib", "numpy"}),
+    "experiments": (
+        ALL,
+        {"absl", "keras", "ml_collections", "numpy", "tensorflow"},
+    ),
+    "interop": (
+        ALL,
+        {"numpy", "robustness_metrics", "tensorflow", "uncertainty_baselines"},
+    ),
+}
+# Keras has no collectives; see the file.
+EXCEPTIONS = {("ops/replicas.py", "tensorflow")}
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            if node.module == "caltrain_tf":
+                yield from (f"caltrain_tf.{a.name}" for a in node.names)
+            else:
+                yield node.module
+
+
+def test_every_room_is_in_the_table():
+    assert set(ROOMS) == ALL
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_what_it_may(room):
+    ours, outside = ROOMS[room]
+    for path in sorted((PACKAGE / room).rglob("*.py")):
+        file = path.relative_to(PACKAGE).as_posix()
+        for module in imported_modules(path):
+            top, *rest = module.split(".")
+            if top == "caltrain_tf":
+                assert rest, f"{file} imports the whole package"
+                allowed = rest[0] in ours | {room}
+            else:
+                allowed = top in outside | sys.stdlib_module_names
+            allowed = allowed or (file, top) in EXCEPTIONS
+            assert allowed, f"{file} imports {module}"
+
+
+def test_nobody_imports_the_scripts():
+    for path in PACKAGE.rglob("*.py"):
+        for module in imported_modules(path):
+            assert module.split(".")[0] not in {"baselines", "configs"}

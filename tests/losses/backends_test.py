@@ -1,0 +1,46 @@
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.losses.backend_values import all_values
+from tests.losses.backend_values import fit_history
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_same_numbers_on_every_backend(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.losses.backend_values"],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    rows, history = json.loads(process.stdout.splitlines()[-1])
+    expected = all_values()
+    assert len(rows) == len(expected) > 20
+    for (name, options, value, gradient), reference in zip(
+        rows, expected, strict=True
+    ):
+        case = f"{name} {options}"
+        np.testing.assert_allclose(value, reference[2], rtol=2e-5, err_msg=case)
+        np.testing.assert_allclose(
+            gradient,
+            reference[3],
+            atol=2e-5 * np.abs(reference[3]).max(),
+            err_msg=case,
+        )
+    reference = fit_history()
+    assert history.keys() == reference.keys()
+    for name, values in reference.items():
+        np.testing.assert_allclose(history[name], values, rtol=1e-4)

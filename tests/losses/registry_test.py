@@ -1,0 +1,48 @@
+import keras
+import ml_collections
+import pytest
+
+import caltrain_tf as ct
+from tests.losses.cases import NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_the_loss_of_that_name(name):
+    assert ct.losses.get(name).name == name
+
+
+def test_avuc_gs_is_avuc_with_the_gradient_stopped():
+    loss = ct.losses.get("avuc_gs")
+    assert isinstance(loss, ct.losses.AvUC)
+    assert loss.stop_gradient
+    assert not ct.losses.get("avuc").stop_gradient
+
+
+def test_instances_and_configs():
+    loss = ct.losses.SBECE(num_bins=7, from_logits=True)
+    assert ct.losses.get(loss) is loss
+    for config in (
+        loss.get_config(),
+        keras.losses.serialize(loss),
+        {"name": "sb_ece", "num_bins": 7, "from_logits": True},
+        ml_collections.ConfigDict(
+            {"name": "sb_ece", "num_bins": 7, "from_logits": True}
+        ),
+    ):
+        assert ct.losses.get(config).get_config() == loss.get_config()
+
+
+@pytest.mark.parametrize(
+    ("identifier", "message"),
+    [
+        ("sb-ece", "Did you mean 'sb_ece'.*identifier='sb-ece'"),
+        ("zzz", "must be one of 'nll', 'focal'"),
+        ({"name": "fokal"}, "Did you mean 'focal'"),
+        ({"gamma": 1.0}, "`name`"),
+        (None, "identifier=None"),
+        (3.0, "identifier=3.0"),
+    ],
+)
+def test_unknown_names(identifier, message):
+    with pytest.raises(ValueError, match=message):
+        ct.losses.get(identifier)

@@ -1,0 +1,66 @@
+import os
+import subprocess
+import sys
+
+import ml_collections
+import pytest
+
+import caltrain_tf as ct
+
+
+def test_names_stand_for_networks():
+    assert ct.models.get("wrn-16-2").name == "wrn-16-2"
+    model = ct.models.get("resnet-50", input_shape=(32, 32, 3), num_classes=7)
+    assert model.output_shape == (None, 7)
+    assert ct.models.get(model) is model
+
+
+def test_a_config_wins_over_options():
+    config = {"name": "wrn-10-1", "num_classes": 3}
+    options = {"num_classes": 5, "input_shape": (16, 16, 1)}
+    for identifier in (config, ml_collections.ConfigDict(config)):
+        model = ct.models.get(identifier, **options)
+        assert model.output_shape == (None, 3)
+        assert model.input_shape == (None, 16, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("wrn2810", "wrn-28-10"),
+        ("wrn-28", "wrn-28-10"),
+        ("resnet50", "resnet-50"),
+        ("WRN-16-4", "wrn-16-4"),
+    ],
+)
+def test_a_mistyped_name_gets_the_nearest(name, nearest):
+    with pytest.raises(ValueError, match=f"mean '{nearest}'.*'{name}'"):
+        ct.models.get(name)
+
+
+@pytest.mark.parametrize("identifier", ["", "xyz", None, 28, {"depth": 28}])
+def test_what_is_no_name_is_an_error(identifier):
+    with pytest.raises(ValueError, match="Received"):
+        ct.models.get(identifier)
+
+
+def test_networks_trace_on_the_jax_backend():
+    # The smallest one: JAX compiles the initialiser of every kernel's shape.
+    script = (
+        "import jax, caltrain_tf as ct\n"
+        "image = jax.ShapeDtypeStruct((2, 32, 32, 3), 'float32')\n"
+        "model = ct.models.get('wrn-10-1', num_classes=4)\n"
+        "state = ([v.value for v in model.trainable_variables],"
+        " [v.value for v in model.non_trainable_variables])\n"
+        "step = lambda *x: model.stateless_call(*x, training=True)\n"
+        "logits, _ = jax.eval_shape(step, *state, image)\n"
+        "print(logits.shape, logits.dtype)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert result.stdout == "(2, 4) float32\n"

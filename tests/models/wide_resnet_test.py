@@ -1,0 +1,163 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import caltrain_tf as ct
+
+EPSILON = 1e-5
+
+
+def convolutions(model):
+    return [x for x in model.layers if isinstance(x, keras.layers.Conv2D)]
+
+
+def multiply_adds(model):
+    """Of one image, from kernels and the shapes of what layers return."""
+    total = 0
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.Conv2D | keras.layers.Dense):
+            places = np.prod(layer.output.shape[1:-1], dtype=int)
+            total += int(places) * int(np.prod(layer.kernel.shape))
+    return total
+
+
+@pytest.fixture(scope="module")
+def wrn_28_10():
+    return ct.models.wide_resnet(28, 10)
+
+
+def test_wrn_28_10_has_the_published_sizes(wrn_28_10):
+    assert wrn_28_10.count_params() == 36_497_146
+    moving = sum(
+        int(np.prod(weight.shape))
+        for weight in wrn_28_10.non_trainable_variables
+    )
+    # What the authors of WRN give as 36.5M has no moving statistics.
+    assert 36_497_146 - moving == 36_479_194
+    # Their table gives 5.2 billion multiply-adds.
+    assert round(multiply_adds(wrn_28_10) / 1e9, 1) == 5.2
+
+
+def test_wrn_28_10_has_the_described_layers(wrn_28_10):
+    # n counts the convolutions, shortcuts among them.
+    assert len(convolutions(wrn_28_10)) == 28
+    norms = [
+        layer
+        for layer in wrn_28_10.layers
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+    assert len(norms) == 2 * 12 + 1
+    assert {(x.momentum, x.epsilon) for x in norms} == {(0.9, EPSILON)}
+    shortcuts = [x for x in convolutions(wrn_28_10) if x.kernel_size == (1, 1)]
+    assert [x.filters for x in shortcuts] == [160, 320, 640]
+    assert [x.strides[0] for x in shortcuts] == [1, 2, 2]
+    strided = [x for x in convolutions(wrn_28_10) if x.strides != (1, 1)]
+    assert sorted(x.name for x in strided) == [
+        "group2_block1_conv1",
+        "group2_block1_shortcut",
+        "group3_block1_conv1",
+        "group3_block1_shortcut",
+    ]
+    ends = [f"group{group}_block4_add" for group in (1, 2, 3)]
+    assert [wrn_28_10.get_layer(name).output.shape[1:] for name in ends] == [
+        (32, 32, 160),
+        (16, 16, 320),
+        (8, 8, 640),
+    ]
+    assert not wrn_28_10.losses
+
+
+def test_no_shortcut_convolution_where_the_shape_stays():
+    model = ct.models.wide_resnet(10, 1)
+    names = [x.name for x in convolutions(model) if x.kernel_size == (1, 1)]
+    assert names == ["group2_block1_shortcut", "group3_block1_shortcut"]
+
+
+def test_kernels_are_he_initialised():
+    keras.utils.set_random_seed(0)
+    model = ct.models.wide_resnet(10, 4)
+    for layer in convolutions(model):
+        kernel = np.asarray(layer.kernel)
+        expected = np.sqrt(2 / np.prod(kernel.shape[:3]))
+        assert np.std(kernel) == pytest.approx(expected, rel=0.1)
+
+
+def test_forward_pass_equals_plain_tensorflow():
+    keras.utils.set_random_seed(0)
+    model = ct.models.wide_resnet(10, 2, input_shape=(16, 16, 3))
+    rng = np.random.default_rng(0)
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            size = layer.gamma.shape[0]
+            layer.set_weights([rng.uniform(0.5, 1.5, size) for _ in range(4)])
+    weights = {layer.name: layer.get_weights() for layer in model.layers}
+    images = rng.normal(size=(3, 16, 16, 3)).astype("float32")
+
+    def conv(x, name, strides=1):
+        return tf.nn.conv2d(x, weights[name][0], strides, "SAME")
+
+    def relu_norm(x, name):
+        gamma, beta, mean, variance = weights[name]
+        scaled = (x - mean) / np.sqrt(variance + EPSILON)
+        return tf.nn.relu(scaled * gamma + beta)
+
+    x = conv(images, "stem_conv")
+    for group, strides in ((1, 1), (2, 2), (3, 2)):
+        block = f"group{group}_block1"
+        y = conv(relu_norm(x, f"{block}_bn1"), f"{block}_conv1", strides)
+        y = conv(relu_norm(y, f"{block}_bn2"), f"{block}_conv2")
+        x = conv(x, f"{block}_shortcut", strides) + y
+    x = tf.reduce_mean(relu_norm(x, "final_bn"), axis=(1, 2))
+    expected = x @ weights["logits"][0] + weights["logits"][1]
+    np.testing.assert_allclose(
+        model(images, training=False), expected, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_wrn_28_10_takes_a_training_step(wrn_28_10):
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
+    wrn_28_10.compile(
+        keras.optimizers.SGD(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=False,
+    )
+    before = np.asarray(wrn_28_10.get_layer("stem_conv").kernel)
+    loss = wrn_28_10.train_on_batch(images, np.array([1, 2]))
+    assert np.isfinite(loss).all()
+    after = np.asarray(wrn_28_10.get_layer("stem_conv").kernel)
+    assert np.isfinite(after).all() and (before != after).any()
+
+
+def test_logits_are_float32_under_mixed_precision():
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = ct.models.wide_resnet(10, 1)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert model.get_layer("group1_block1_conv1").compute_dtype == "bfloat16"
+    assert model(np.zeros((1, 32, 32, 3), "float32")).dtype == tf.float32
+    assert {x.dtype for x in model.variables} == {"float32"}
+
+
+@pytest.mark.parametrize("depth", [4, 9, 27, 28.0, "28"])
+def test_depth_must_be_6m_plus_4(depth):
+    with pytest.raises(ValueError, match=r"`depth` .*Received: depth="):
+        ct.models.wide_resnet(depth, 1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"width": 0},
+        {"num_classes": 0},
+        {"input_shape": (32, 32)},
+        {"input_shape": (32, 32, 0)},
+    ],
+)
+def test_bad_sizes_are_errors(options):
+    name = next(iter(options))
+    with pytest.raises(ValueError, match=f"`{name}` must .*Received: {name}="):
+        ct.models.wide_resnet(10, **{"width": 1, **options})

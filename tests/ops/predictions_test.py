@@ -1,0 +1,36 @@
+import numpy as np
+
+from caltrain_tf.ops import predictions
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(0, 3, (50, 7)).astype("float32")
+PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+
+
+def test_confidence_needs_no_softmax():
+    expected = PROBS.max(axis=1)
+    np.testing.assert_allclose(
+        predictions.confidence(LOGITS, from_logits=True), expected, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        predictions.confidence(PROBS, from_logits=False), expected
+    )
+
+
+def test_entropy():
+    smoothed = (1 - 1e-5) * PROBS.astype("float64") + 1e-5 / 7
+    expected = -(smoothed * np.log(smoothed)).sum(axis=1)
+    np.testing.assert_allclose(predictions.entropy(PROBS), expected, rtol=1e-5)
+    uniform = predictions.entropy(np.full((1, 7), 1 / 7, "float32"))
+    np.testing.assert_allclose(
+        uniform, predictions.largest_entropy(7), rtol=1e-6
+    )
+
+
+def test_ties_are_predicted_as_the_first_class():
+    y_pred = np.array([[0.4, 0.4, 0.2], [0.2, 0.4, 0.4]], "float32")
+    for labels, correct in [([0, 1], 1.0), ([1, 2], 0.0)]:
+        labels = np.array(labels, "float32")
+        np.testing.assert_array_equal(
+            predictions.correctness(labels, y_pred), correct
+        )

@@ -1,0 +1,131 @@
+"""The affine calibrators against SciPy on the naive objective."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import caltrain_tf as ct
+from tests.posthoc.data import calibrated
+from tests.posthoc.data import mean_nll
+
+K = 3
+
+
+@pytest.fixture(scope="module")
+def data():
+    logits, labels = calibrated(400, K)
+    # Wrong in a way that a temperature cannot mend.
+    return 2 * logits * [1, 2, 0.5] + [1, 0, -1], labels
+
+
+def log_softmax(logits):
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def best(objective, size):
+    found = minimize(objective, np.zeros(size), method="BFGS", tol=1e-9)
+    return found.fun
+
+
+def test_vector_scaling_minimises_its_objective(data):
+    logits, labels = data
+    temperature = (
+        ct.posthoc.TemperatureScaling().fit(logits, labels).temperature_
+    )
+    inputs = logits / temperature
+
+    def objective(flat):
+        scale, bias = 1 + flat[:K], flat[K:]
+        penalty = np.mean((scale - 1) ** 2) + np.mean(bias**2)
+        return mean_nll(inputs * scale + bias, labels) + 0.1 * penalty
+
+    scaler = ct.posthoc.VectorScaling(penalty=0.1).fit(logits, labels)
+    ours = np.concatenate([scaler.scale_ * temperature - 1, scaler.bias_])
+    assert objective(ours) == pytest.approx(best(objective, 2 * K), abs=1e-9)
+
+
+def test_matrix_scaling_minimises_its_objective(data):
+    logits, labels = data
+    temperature = (
+        ct.posthoc.TemperatureScaling().fit(logits, labels).temperature_
+    )
+    inputs = logits / temperature
+
+    def objective(flat):
+        change, bias = flat[: K * K].reshape(K, K), flat[K * K :]
+        penalty = np.mean(change**2) + np.mean(bias**2)
+        outputs = inputs @ (np.eye(K) + change).T + bias
+        return mean_nll(outputs, labels) + 0.1 * penalty
+
+    scaler = ct.posthoc.MatrixScaling(penalty=0.1).fit(logits, labels)
+    change = scaler.scale_ * temperature - np.eye(K)
+    ours = np.concatenate([change.ravel(), scaler.bias_])
+    expected = best(objective, K * K + K)
+    assert objective(ours) == pytest.approx(expected, abs=1e-9)
+
+
+def test_dirichlet_calibration_minimises_odir(data):
+    logits, labels = data
+    inputs = log_softmax(logits)
+
+    def objective(flat):
+        scale, bias = flat[: K * K].reshape(K, K), flat[K * K :]
+        off = scale[~np.eye(K, dtype=bool)]
+        penalty = 0.05 * np.mean(off**2) + 0.2 * np.mean(bias**2)
+        return mean_nll(inputs @ scale.T + bias, labels) + penalty
+
+    scaler = ct.posthoc.DirichletCalibration(off_diagonal=0.05, intercept=0.2)
+    scaler.fit(logits, labels)
+    ours = np.concatenate([scaler.scale_.ravel(), scaler.bias_])
+    expected = best(objective, K * K + K)
+    assert objective(ours) == pytest.approx(expected, abs=1e-8)
+    np.testing.assert_allclose(
+        scaler.transform(logits),
+        inputs @ scaler.scale_.T + scaler.bias_,
+        rtol=1e-9,
+    )
+    assert (scaler.off_diagonal_, scaler.intercept_) == (0.05, 0.2)
+
+
+@pytest.mark.parametrize("name", ["VectorScaling", "MatrixScaling"])
+def test_a_strong_penalty_is_temperature_scaling(data, name):
+    scaler = getattr(ct.posthoc, name)(penalty=1e9).fit(*data)
+    plain = ct.posthoc.TemperatureScaling().fit(*data)
+    np.testing.assert_allclose(
+        scaler.transform(data[0]), plain.transform(data[0]), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["VectorScaling", "MatrixScaling", "DirichletCalibration"]
+)
+def test_cross_validation_finds_what_a_temperature_cannot_mend(name):
+    logits, labels = calibrated(3000, K, seed=5)
+    wrong = 2 * logits + [2, 0, -2]
+    scaler = getattr(ct.posthoc, name)(cv=3).fit(wrong[::2], labels[::2])
+    after = mean_nll(scaler.transform(wrong[1::2]), labels[1::2])
+    assert after < 1.01 * mean_nll(logits[1::2], labels[1::2])
+
+
+@pytest.mark.parametrize(
+    "name", ["VectorScaling", "MatrixScaling", "DirichletCalibration"]
+)
+def test_few_data_of_many_classes_do_not_overfit(name):
+    logits, labels = calibrated(300, 20, seed=6)
+    new_logits, new_labels = calibrated(2000, 20, seed=7)
+    plain = ct.posthoc.TemperatureScaling().fit(2 * logits, labels)
+    scaler = getattr(ct.posthoc, name)(cv=3).fit(2 * logits, labels)
+    assert mean_nll(scaler.transform(2 * new_logits), new_labels) < (
+        1.03 * mean_nll(plain.transform(2 * new_logits), new_labels)
+    )
+
+
+@pytest.mark.parametrize("num_classes", [3, 130])
+def test_one_basis_for_all_classes_or_one_for_each(num_classes):
+    # Above 128 classes they share one; both must reach the optimum.
+    logits, labels = calibrated(200, num_classes)
+    scaler = ct.posthoc.MatrixScaling(penalty=10.0)
+    exact = scaler.fit(logits, labels).scale_
+    rough = scaler.fit(logits.astype(np.float32), labels).scale_
+    np.testing.assert_allclose(rough, exact, atol=1e-3)
