@@ -160,7 +160,7 @@ class Trainer:
             verbose: Whether to show progress.
 
         Returns:
-            The rows of the log, those before a restart too.
+            The rows of the log, on the chief those before a restart too.
 
         Raises:
             NonFiniteLossError: With the step and the parts of the loss.
