@@ -154,7 +154,11 @@ def _prefixed(prefix, values):
 
 
 def _epoch_line(row, epochs):
-    values = "  ".join(
-        f"{key} {value:.4f}" for key, value in row.items() if "/" in key
-    )
-    return f"epoch {row['epoch']}/{epochs}  {values}"
+    """The row for a terminal: without the parts of the loss and the rate."""
+    groups = {}
+    for key, value in row.items():
+        group, _, name = key.partition("/")
+        if name and not name.endswith(("_loss", "_rate")):
+            groups.setdefault(group, []).append(f"{name} {value:.4f}")
+    lines = [f"  {group}: {', '.join(groups[group])}" for group in groups]
+    return "\n".join([f"epoch {row['epoch']}/{epochs}", *lines])
