@@ -86,7 +86,7 @@ def test_shows_progress(capsys):
     tiny.trainer().fit(tiny.dataset(32), 1)
     shown = capsys.readouterr().err
     assert "step 2/2  loss" in shown
-    assert "epoch 1/1  train/loss" in shown
+    assert "epoch 1/1\n  train: loss" in shown
 
 
 def test_a_model_whose_call_has_no_training():
