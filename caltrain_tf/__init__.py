@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _LAZY_ROOMS = (
     "data",
     "evaluation",
+    "experiments",
     "figures",
     "interop",
     "metrics",

@@ -30,6 +30,10 @@ ROOMS = {
         {"numpy", "tensorflow"},
     ),
     "figures": ({"metrics"}, {"matplotlib", "numpy"}),
+    "experiments": (
+        ALL,
+        {"absl", "keras", "ml_collections", "numpy", "tensorflow"},
+    ),
     "interop": (
         ALL,
         {"numpy", "robustness_metrics", "tensorflow", "uncertainty_baselines"},

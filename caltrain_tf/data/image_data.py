@@ -1,9 +1,11 @@
 """A data set as batches for training and evaluation."""
 
-import numpy as np
+import numbers
+
 import tensorflow as tf
 
-from caltrain_tf.data.parts import Part
+from caltrain_tf.data.normalize import normalize
+from caltrain_tf.data.shards import rows_of_shard
 
 _DTYPES = ("float32", "bfloat16")
 
@@ -12,10 +14,11 @@ class ImageData:
     """Batches of a data set's train, calibration and test splits.
 
     Made by `caltrain_tf.data.get`. Batches are *global* ones; with several
-    processes, each may ask for its rows of them (`shard`). `tf.data` must not
-    shard on top of this, and its auto-sharding is switched off: it would pick
-    examples by file or by position, and so change which examples meet in a
-    batch.
+    processes, each may ask for its rows of them (`shard`), for instance in
+    `strategy.distribute_datasets_from_function` with the context's
+    `input_pipeline_id` and `num_input_pipelines`. Auto-sharding is switched
+    off: it would pick examples by file or by position, and so change which
+    examples meet in a batch.
 
     Attributes:
         name: The data set's name.
@@ -24,13 +27,13 @@ class ImageData:
         num_examples: The number of examples of each split.
     """
 
-    def __init__(self, name, spec, origin, parts, dtype="float32"):
+    def __init__(self, name, spec, load, parts, dtype="float32"):
         """Takes the data set's parts.
 
         Args:
             name: The data set's name.
             spec: Its `Spec`.
-            origin: Loads a part.
+            load: From a `Part` to its examples; it keeps what it loaded.
             parts: The `Part` of each split.
             dtype: Of the images, `"float32"` or `"bfloat16"`.
         """
@@ -43,10 +46,9 @@ class ImageData:
         self.image_shape = spec.image_shape
         self.num_examples = {split: part.size for split, part in parts.items()}
         self._spec = spec
-        self._origin = origin
+        self._load = load
         self._parts = parts
         self._dtype = dtype
-        self._loaded = {}
 
     def steps_per_epoch(self, batch_size):
         """Returns the number of whole batches in the training split."""
@@ -81,25 +83,21 @@ class ImageData:
             data set's dtype, and int32 class ids.
         """
         _check_not_negative(epoch=epoch, seed=seed, first_step=first_step)
-        rows = _rows(batch_size, shard)
+        rows = rows_of_shard(batch_size, shard)
         steps = self.steps_per_epoch(batch_size)
         if first_step > steps:
             raise ValueError(
                 f"`first_step` must be at most the {steps} steps of an epoch. "
                 f"Received: first_step={first_step}"
             )
-        dataset = self._source("train").train_batches(
+        dataset = self._load(self._parts["train"]).train_batches(
             batch_size, epoch=epoch, seed=seed, first_step=first_step, rows=rows
         )
 
         def finish(images, labels):
             return self._normalize(images), labels
 
-        dataset = _finished(dataset, finish)
-        cardinality = tf.data.experimental.assert_cardinality(
-            steps - first_step
-        )
-        return dataset.apply(cardinality)
+        return _finished(dataset, finish, steps - first_step)
 
     def eval_batches(self, split, batch_size, *, shard=(0, 1), transform=None):
         """Returns each example of a split once, in a fixed order.
@@ -117,9 +115,16 @@ class ImageData:
             A `tf.data.Dataset` of (image, label, weight). Every batch is full;
             the last one is filled up with examples of weight 0.
         """
-        rows = _rows(batch_size, shard)
-        size = self.num_examples[_check_split(split, self._parts)]
-        dataset = self._source(split).eval_batches(batch_size, rows=rows)
+        rows = rows_of_shard(batch_size, shard)
+        if split not in self._parts:
+            raise ValueError(
+                f"`split` must be one of {tuple(self._parts)}. "
+                f"Received: split={split!r}"
+            )
+        size = self.num_examples[split]
+        dataset = self._load(self._parts[split]).eval_batches(
+            batch_size, rows=rows
+        )
 
         def finish(images, labels, places):
             if transform is not None:
@@ -129,11 +134,7 @@ class ImageData:
             weights = tf.cast(places < size, tf.float32)
             return self._normalize(images), labels, weights
 
-        dataset = _finished(dataset, finish)
-        cardinality = tf.data.experimental.assert_cardinality(
-            -(-size // batch_size)
-        )
-        return dataset.apply(cardinality)
+        return _finished(dataset, finish, -(-size // batch_size))
 
     def interleaved(self, held_out_fraction=0.1):
         """Splits the training set for interleaved training.
@@ -161,70 +162,33 @@ class ImageData:
             ImageData(
                 self.name,
                 self._spec,
-                self._origin,
-                {**self._parts, "train": part},
+                self._load,
+                {**self._parts, "train": train._replace(**bounds)},
                 self._dtype,
             )
-            for part in (
-                Part(train.stored, train.start, middle),
-                Part(train.stored, middle, train.stop),
-            )
+            for bounds in ({"stop": middle}, {"start": middle})
         )
 
-    def _source(self, split):
-        part = self._parts[split]
-        if part not in self._loaded:
-            self._loaded[part] = self._origin.load(part)
-        return self._loaded[part]
-
     def _normalize(self, images):
-        # Whole rows of pixels: to broadcast three channels is thrice as slow.
-        height, width, channels = self.image_shape
-        mean = np.tile(np.float32(self._spec.mean), width)
-        std = np.tile(np.float32(self._spec.std), width)
-        pixels = tf.reshape(images, [-1, height, width * channels])
-        pixels = tf.cast(pixels, tf.float32) * (1 / (255 * std)) - mean / std
-        return tf.cast(tf.reshape(pixels, tf.shape(images)), self._dtype)
+        spec = self._spec
+        return normalize(images, spec.mean, spec.std, self._dtype)
 
 
-def _finished(dataset, finish):
+def _finished(dataset, finish, num_batches):
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
     )
     dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
-
-
-def _rows(batch_size, shard):
-    _check_not_negative(batch_size=batch_size)
-    index, count = shard
-    if not 0 <= index < count:
-        raise ValueError(
-            "`shard` must be (index, count) with 0 <= index < count. "
-            f"Received: shard={shard}"
-        )
-    if batch_size < 1 or batch_size % count:
-        raise ValueError(
-            f"`batch_size` must be a multiple of the {count} shards. "
-            f"Received: batch_size={batch_size}"
-        )
-    size = batch_size // count
-    return range(index * size, (index + 1) * size)
-
-
-def _check_split(split, splits):
-    if split not in splits:
-        raise ValueError(
-            f"`split` must be one of {tuple(splits)}. Received: split={split!r}"
-        )
-    return split
+    dataset = dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+    # Known also where records are filtered, which `len` then tells.
+    return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
 
 
 def _check_not_negative(**values):
     for name, value in values.items():
-        if not isinstance(value, int) or value < 0:
+        if not isinstance(value, numbers.Integral) or value < 0:
             raise ValueError(
                 f"`{name}` must be an integer >= 0. Received: {name}={value!r}"
             )

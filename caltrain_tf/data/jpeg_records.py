@@ -97,20 +97,25 @@ class JpegRecords:
         begins_at = int(ends[first - 1]) if first else 0
         blocks_key = stateless.key(seed, epoch, stateless.BLOCKS)
 
-        def block(number, paths, skips, takes):
-            block_seed = stateless.fold(blocks_key, number)[0]
-            return _read(paths, skips, takes).shuffle(
-                tf.reduce_sum(takes), block_seed, reshuffle_each_iteration=False
+        def block(number, files):
+            size = tf.reduce_sum(files[2])
+            key = stateless.fold(blocks_key, number)
+            # `Dataset.shuffle` would also depend on TensorFlow's global seed.
+            return (
+                _read(*files)
+                .batch(size)
+                .map(lambda r: tf.gather(r, stateless.permutation(size, key)))
+                .unbatch()
             )
 
         blocks = tf.data.Dataset.from_tensor_slices((paths, skips, takes))
-        records = blocks.enumerate().skip(first)
-        records = records.flat_map(lambda n, block_: block(n, *block_))
+        records = blocks.enumerate().skip(first).flat_map(block)
         return records.skip(start - begins_at).prefetch(_BLOCK_SIZE)
 
 
 def _read(paths, skips, takes):
-    files = tf.data.Dataset.from_tensor_slices((paths, skips, takes))
+    counts = tf.cast(skips, tf.int64), tf.cast(takes, tf.int64)
+    files = tf.data.Dataset.from_tensor_slices((paths, *counts))
     # The order in which TensorFlow Datasets itself reads.
     return files.interleave(
         lambda path, skip, take: (

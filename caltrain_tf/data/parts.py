@@ -87,4 +87,4 @@ def _position(text, size):
         position = round(int(text[:-1]) * size / 100)
     else:
         position = int(text)
-    return position + size if text.startswith("-") else position
+    return position + size if position < 0 else position

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 
 from caltrain_tf.data.image_data import ImageData
 from caltrain_tf.data.origins import EmbeddedDigits
@@ -86,4 +87,4 @@ def get(
         for split, default in spec.splits.items()
     }
     check_disjoint(parts)
-    return ImageData(name, spec, origin, parts, dtype)
+    return ImageData(name, spec, functools.cache(origin.load), parts, dtype)

@@ -14,7 +14,9 @@ _ALGORITHM = "philox"
 
 def key(seed, epoch, purpose):
     """Returns the seed of a purpose in an epoch, for stateless functions."""
-    return fold(tf.constant([seed, epoch], tf.int64), purpose)
+    # Whatever devices there are, the input pipeline runs on the host.
+    with tf.device("CPU:0"):
+        return fold(tf.constant([seed, epoch], tf.int64), purpose)
 
 
 def fold(parent, number):

@@ -23,8 +23,9 @@ class CompositeLoss(keras.losses.Loss):
     divide by the batch size instead of by the weights.)
 
     Args:
-        primary: A name of `caltrain_tf.losses`, a config, or a `Loss`.
-        secondary: Likewise, or None.
+        primary: A name of `caltrain_tf.losses`, a config, or a `Loss`. None
+            for the secondary loss alone, as interleaved training takes it.
+        secondary: Likewise. At least one of them is given.
         beta: How much the secondary loss counts, at least 0.
         from_logits: Whether predictions are logits; for both parts.
         cross_replica: Whether the loss of all replicas' batches together is
@@ -57,10 +58,13 @@ class CompositeLoss(keras.losses.Loss):
         """Looks up both parts and checks that they agree."""
         check_number("beta", beta, low=0, closed=True)
         super().__init__(name=name, **kwargs)
+        if primary is None and secondary is None:
+            raise ValueError(
+                "`primary` or `secondary` must be given. "
+                "Received: primary=None, secondary=None"
+            )
         self.primary = _get_part("primary", primary, from_logits)
-        self.secondary = None
-        if secondary is not None:
-            self.secondary = _get_part("secondary", secondary, from_logits)
+        self.secondary = _get_part("secondary", secondary, from_logits)
         self.beta = beta
         self.from_logits = from_logits
         self.cross_replica = cross_replica
@@ -71,11 +75,10 @@ class CompositeLoss(keras.losses.Loss):
         y_true, y_pred, weight = labels.standardize(
             y_true, y_pred, self.from_logits, weight
         )
-        primary = self._value_of(self.primary, y_true, y_pred, weight)
-        if self.secondary is None:
-            return primary, ops.zeros_like(primary)
-        secondary = self._value_of(self.secondary, y_true, y_pred, weight)
-        return primary, secondary
+        return tuple(
+            self._value_of(part, y_true, y_pred, weight)
+            for part in (self.primary, self.secondary)
+        )
 
     def part_metrics(self):
         """Metrics that show the two parts: `compile(metrics=...)`.
@@ -85,8 +88,11 @@ class CompositeLoss(keras.losses.Loss):
         """
         from caltrain_tf.losses.part_metric import PartMetric
 
-        names = ("primary",) if self.secondary is None else PartMetric.PARTS
-        return [PartMetric(self, part) for part in names]
+        return [
+            PartMetric(self, name)
+            for name in PartMetric.PARTS
+            if getattr(self, name) is not None
+        ]
 
     def call(self, y_true, y_pred):
         """Returns the batch's loss once for each example, `(batch,)`."""
@@ -103,6 +109,8 @@ class CompositeLoss(keras.losses.Loss):
             return ops.cast(value, self.dtype)
 
     def _value_of(self, part, y_true, y_pred, weight):
+        if part is None:
+            return ops.zeros((), "float32")
         if isinstance(part, BatchLoss):
             return part.value(y_true, y_pred, weight, self.cross_replica)
         values = part.call(y_true, y_pred)
@@ -116,11 +124,10 @@ class CompositeLoss(keras.losses.Loss):
         config = super().get_config()
         del config["reduction"]
         serialize = keras.saving.serialize_keras_object
-        secondary = self.secondary
         return {
             **config,
             "primary": serialize(self.primary),
-            "secondary": None if secondary is None else serialize(secondary),
+            "secondary": serialize(self.secondary),
             "beta": self.beta,
             "from_logits": self.from_logits,
             "cross_replica": self.cross_replica,
@@ -128,7 +135,7 @@ class CompositeLoss(keras.losses.Loss):
 
 
 def _get_part(role, identifier, from_logits):
-    if isinstance(identifier, keras.losses.Loss):
+    if identifier is None or isinstance(identifier, keras.losses.Loss):
         part = identifier
     else:
         part = get(identifier, from_logits=from_logits)

@@ -56,7 +56,8 @@ def get(identifier, **options):
     if isinstance(identifier, str):
         check_choice("identifier", identifier, tuple(_BY_NAME))
         return _BY_NAME[identifier](**options)
-    if isinstance(identifier, Mapping):
+    # `ml_collections.ConfigDict` is no Mapping.
+    if isinstance(identifier, Mapping) or hasattr(identifier, "to_dict"):
         config = dict(identifier)
         if "class_name" in config:
             return keras.saving.deserialize_keras_object(config)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from caltrain_tf.metrics.binning import sort_together
 from caltrain_tf.metrics.options import check_number
 from caltrain_tf.metrics.top_label import top_label
 
@@ -44,9 +45,9 @@ def mmce(probs, labels, width=0.4, *, from_logits=False):
 
 def mmce_of_confidence(confidence, correct, width=0.4):
     """`mmce`, given confidences and correctness `(N,)`."""
-    order = np.argsort(confidence)
-    points = confidence[order].astype(np.float64)
-    excess = points - correct[order]
+    confidence, correct = sort_together(confidence, correct)
+    points = confidence.astype(np.float64)
+    excess = points - correct
     rising = excess * np.exp((points - points[0]) / width)
     # sum_{j < i} e_j exp((x_j - x_i) / width) for every i.
     before = np.concatenate([[0.0], np.cumsum(rising)[:-1]])

@@ -15,7 +15,7 @@ from keras import ops
 
 # Sums over many cells are taken in rows of this length, which is both faster
 # and more exact than one after the other.
-ROW = 256
+ROW = 16
 
 
 class Grid(NamedTuple):
@@ -28,8 +28,8 @@ class Grid(NamedTuple):
     def between(cls, borders):
         """The grid with these borders, which are one more than the cells."""
         centre = ((borders[1:] + borders[:-1]) / 2).astype("float32")
-        # Distances are measured in widths. Where cells are narrower than float32
-        # is fine, its spacing is the measure.
+        # Distances are measured in widths. Where cells are narrower than the
+        # spacing of float32, that is the measure.
         width = np.maximum(np.diff(borders), np.spacing(centre))
         return cls(centre, width.astype("float32"))
 
@@ -75,7 +75,7 @@ def even_cells(values, num_bins, cells_per_bin):
     An edge belongs to the bin above it. A float32 is at least j/num_bins if it
     is at least the first float32 that is.
     """
-    exact = np.linspace(0, 1, num_bins + 1)[1:-1]
+    exact = np.arange(1, num_bins) / num_bins
     edges = exact.astype("float32")
     edges = np.where(edges < exact, np.nextafter(edges, np.float32(2)), edges)
     bins = ops.zeros_like(values, dtype="int32")
@@ -93,10 +93,34 @@ def total(values):
 
 def cumulated(values):
     """Running sum over the last axis, row by row."""
+    if values.shape[-1] % ROW != 0 or values.shape[-1] == ROW:
+        return ops.cumsum(values, axis=-1)
     rows = ops.cumsum(_in_rows(values), axis=-1)
     ends = rows[..., -1]
-    before = ops.cumsum(ends, axis=-1) - ends
-    return ops.reshape(rows + before[..., None], ops.shape(values))
+    before = cumulated(ends) - ends
+    return ops.reshape(rows + before[..., None], values.shape)
+
+
+def first_above(increasing, bounds):
+    """The first cell whose value is above each bound, int32 `(..., bounds)`.
+
+    The last cell where none is.
+
+    Args:
+        increasing: `(..., cells)`, not decreasing.
+        bounds: `(..., bounds)`.
+    """
+    rows = _in_rows(increasing)
+    bounds = bounds[..., None]
+    num_rows, length = rows.shape[-2:]
+    row = _count(rows[..., None, :, -1] <= bounds, num_rows - 1)
+    of_row = ops.take_along_axis(rows, row[..., None], axis=-2)
+    return row * length + _count(of_row <= bounds, length - 1)
+
+
+def _count(condition, most):
+    """How often a condition holds on the last axis, up to `most`."""
+    return ops.minimum(ops.sum(ops.cast(condition, "int32"), axis=-1), most)
 
 
 def _in_rows(values):

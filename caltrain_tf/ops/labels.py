@@ -5,6 +5,7 @@ into NaN instead of silently counting as some class; called eagerly, the same
 functions raise an error that names the row.
 """
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -13,6 +14,8 @@ from caltrain_tf.ops.precision import to_float32
 # How far a row of probabilities or soft labels may be from summing to 1. Wide
 # enough for bfloat16, narrow enough to catch logits that were not declared.
 SUM_TOLERANCE = 0.02
+# Infinite logits (-1e30 in float16 is one) would give inf - inf.
+LARGEST_LOGIT = 1e30
 
 
 def standardize(y_true, y_pred, from_logits=False, sample_weight=None):
@@ -27,13 +30,15 @@ def standardize(y_true, y_pred, from_logits=False, sample_weight=None):
             of weight 0 holds is blanked, so that not even NaN leaks out of it.
 
     Returns:
-        Ids `(batch,)` or distributions `(batch, classes)`, predictions, and
-        weights `(batch,)`, all float32.
+        Ids `(batch,)` or distributions `(batch, classes)`, predictions (finite
+        ones, if they are logits), and weights `(batch,)`, all float32.
     """
     y_pred = ops.convert_to_tensor(y_pred)
     y_true = ops.convert_to_tensor(y_true)
     _check_shapes(y_true, y_pred)
     y_pred = to_float32(y_pred)
+    if from_logits:
+        y_pred = ops.clip(y_pred, -LARGEST_LOGIT, LARGEST_LOGIT)
     y_true = ops.cast(y_true, "float32")
     if y_true.shape[-1] == 1 and len(y_true.shape) == 2:
         y_true = ops.squeeze(y_true, -1)
@@ -165,7 +170,13 @@ def _check_values_if_known(y_true, y_pred, from_logits):
 
 
 def _to_numpy_if_known(tensor):
-    """The tensor's values, or None while a graph is being traced."""
+    """The tensor's values, or None while a graph is being traced.
+
+    Never known on PyTorch: Keras traces there with tensors of ones, and a look
+    at every batch of a training run would stall a GPU.
+    """
+    if keras.backend.backend() == "torch":
+        return None
     try:
         return np.asarray(ops.convert_to_numpy(tensor))
     except (NotImplementedError, TypeError, ValueError, AttributeError):

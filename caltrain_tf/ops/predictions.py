@@ -10,8 +10,6 @@ from keras import ops
 
 from caltrain_tf.ops import labels
 
-# Infinite logits (-1e30 in float16 is one) would give inf - inf.
-LARGEST_LOGIT = 1e30
 # Keras' own epsilon: the smallest probability whose logarithm is taken.
 SMALLEST_PROBABILITY = 1e-7
 # How much of the uniform distribution is mixed in before taking an entropy.
@@ -21,14 +19,14 @@ ENTROPY_SMOOTHING = 1e-5
 def log_probabilities(y_pred, from_logits):
     """Logarithms of the class probabilities `(batch, classes)`."""
     if from_logits:
-        return ops.log_softmax(_finite(y_pred), axis=-1)
+        return ops.log_softmax(y_pred, axis=-1)
     return ops.log(ops.maximum(y_pred, SMALLEST_PROBABILITY))
 
 
 def probabilities(y_pred, from_logits):
     """Class probabilities `(batch, classes)`."""
     if from_logits:
-        return ops.softmax(_finite(y_pred), axis=-1)
+        return ops.softmax(y_pred, axis=-1)
     return y_pred
 
 
@@ -40,7 +38,6 @@ def confidence(y_pred, from_logits):
     """
     if not from_logits:
         return ops.max(y_pred, axis=-1)
-    y_pred = _finite(y_pred)
     largest = ops.max(y_pred, axis=-1, keepdims=True)
     return 1.0 / ops.sum(ops.exp(y_pred - largest), axis=-1)
 
@@ -66,7 +63,3 @@ def entropy(probs):
 def largest_entropy(num_classes):
     """Entropy in nats of the uniform distribution."""
     return math.log(num_classes)
-
-
-def _finite(logits):
-    return ops.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT)

@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 
+import caltrain_tf as ct
 from tests.losses.cases import PRIMARY
 from tests.losses.cases import SECONDARY
 from tests.losses.cases import VARIANTS
@@ -57,5 +58,19 @@ def all_values():
     return rows
 
 
+def fit_history():
+    """Losses and parts over three epochs of `fit` from fixed weights."""
+    labels, features = batch(48, 4, seed=6)
+    model = keras.Sequential(
+        [keras.layers.Input((4,)), keras.layers.Dense(4, "softmax")]
+    )
+    model.set_weights([np.eye(4), np.zeros(4)])
+    loss = ct.CompositeLoss("focal", "mmce", beta=2.0)
+    model.compile("sgd", loss, metrics=loss.part_metrics())
+    return model.fit(
+        features, labels, batch_size=16, epochs=3, shuffle=False, verbose=0
+    ).history
+
+
 if __name__ == "__main__":
-    json.dump(all_values(), sys.stdout)
+    json.dump([all_values(), fit_history()], sys.stdout)

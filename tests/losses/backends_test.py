@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.losses.backend_values import all_values
+from tests.losses.backend_values import fit_history
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -25,7 +26,7 @@ def test_the_same_numbers_on_every_backend(backend):
         text=True,
     )
     assert process.returncode == 0, process.stderr
-    rows = json.loads(process.stdout.splitlines()[-1])
+    rows, history = json.loads(process.stdout.splitlines()[-1])
     expected = all_values()
     assert len(rows) == len(expected) > 20
     for (name, options, value, gradient), reference in zip(
@@ -39,3 +40,7 @@ def test_the_same_numbers_on_every_backend(backend):
             atol=2e-5 * np.abs(reference[3]).max(),
             err_msg=case,
         )
+    reference = fit_history()
+    assert history.keys() == reference.keys()
+    for name, values in reference.items():
+        np.testing.assert_allclose(history[name], values, rtol=1e-4)

@@ -55,6 +55,16 @@ def test_alone_it_is_keras_cross_entropy():
     )
 
 
+def test_a_secondary_loss_may_stand_alone():
+    labels, logits = batch(30, 5)
+    loss = ct.CompositeLoss(None, "mmce", beta=3.0, from_logits=True)
+    expected = 3 * ct.losses.mmce(labels, logits, from_logits=True)
+    np.testing.assert_allclose(loss(labels, logits), expected, rtol=1e-6)
+    assert [metric.name for metric in loss.part_metrics()] == ["secondary_loss"]
+    again = ct.CompositeLoss.from_config(loss.get_config())
+    np.testing.assert_allclose(again(labels, logits), expected, rtol=1e-6)
+
+
 def test_parts_may_be_names_losses_or_configs():
     labels, logits = batch(30, 5)
     of_names = ct.CompositeLoss("nll", "sb_ece", from_logits=True)
@@ -241,6 +251,7 @@ def test_xla_with_cross_replica_says_what_to_change(secondary, two_replicas):
         ({"primary": "focl"}, "Did you mean 'focal'"),
         ({"primary": "nll", "secondary": "sbece"}, "Did you mean 'sb_ece'"),
         ({"primary": 3}, "identifier=3"),
+        ({"primary": None}, "primary=None, secondary=None"),
         (
             {"primary": ct.losses.NLL(), "from_logits": True},
             "primary.from_logits=False",

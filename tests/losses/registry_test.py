@@ -1,4 +1,5 @@
 import keras
+import ml_collections
 import pytest
 
 import caltrain_tf as ct
@@ -24,6 +25,9 @@ def test_instances_and_configs():
         loss.get_config(),
         keras.losses.serialize(loss),
         {"name": "sb_ece", "num_bins": 7, "from_logits": True},
+        ml_collections.ConfigDict(
+            {"name": "sb_ece", "num_bins": 7, "from_logits": True}
+        ),
     ):
         assert ct.losses.get(config).get_config() == loss.get_config()
 

@@ -35,3 +35,13 @@ def test_many_classes_stay_exact():
     ids = np.array([0, 49_999, 16_777_215], "float32")
     distribution = labels.label_distribution(ids[:2], 50_000)
     np.testing.assert_array_equal(np.argmax(distribution, axis=1), ids[:2])
+
+
+def test_infinite_logits_are_saturated_ones():
+    logits = tf.constant([[np.inf, 0.0, -np.inf]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        _, finite, _ = labels.standardize([0], logits, from_logits=True)
+        total = tf.reduce_sum(tf.nn.log_softmax(finite))
+    np.testing.assert_allclose(finite, [[1e30, 0, -1e30]])
+    assert np.isfinite(tape.gradient(total, logits)).all()

@@ -68,6 +68,7 @@ class SumMetric(keras.metrics.Metric):
                     "`metrics` must hold metrics with the same options as this "
                     f"one, {self.options()}. Received: {metric!r}"
                 )
+        for metric in metrics:
             self._add(ops.convert_to_tensor(metric.high))
             self.low.assign(self.low + metric.low)
 

@@ -32,16 +32,16 @@ def equal_width_bins(cells, excess, num_bins):
     """Sums over bins that consist of the same number of cells each.
 
     Returns:
-        `BinSums`, and the bin of each cell, int32.
+        `BinSums`, and the cells at which the second and later bins begin.
     """
-    num_cells = cells.count.shape[-1]
+    cells_per_bin = cells.count.shape[-1] // num_bins
 
     def gather(values):
-        shape = (*values.shape[:-1], num_bins, num_cells // num_bins)
+        shape = (*values.shape[:-1], num_bins, cells_per_bin)
         return ops.sum(ops.reshape(values, shape), axis=-1)
 
     sums = BinSums(gather(cells.count), gather(cells.hits), gather(excess))
-    return sums, ops.arange(num_cells, dtype="int32") // (num_cells // num_bins)
+    return sums, ops.arange(1, num_bins, dtype="int32") * cells_per_bin
 
 
 def equal_mass_bins(cells, excess, width, num_bins):
@@ -59,8 +59,8 @@ def equal_mass_bins(cells, excess, width, num_bins):
         num_bins: Number of bins.
 
     Returns:
-        `BinSums`, and the bin of each cell, int32 (the lower one of a cell
-        that is divided).
+        `BinSums`, and the cells `(..., bins - 1)` in which the second and later
+        bins begin.
     """
     up_to_here = histogram.cumulated(cells.count)
     total = up_to_here[..., -1:]
@@ -69,32 +69,21 @@ def equal_mass_bins(cells, excess, width, num_bins):
     is_count = ops.all(cells.count == ops.floor(cells.count))
     ranks = ops.minimum(ops.round(total * share), total - 1.0)
     ranks = ops.where(is_count, ranks, total * share)
-
-    bins = ops.zeros_like(cells.count, dtype="int32")
-    positions = []
-    for j in range(num_bins - 1):
-        is_above = up_to_here > ranks[..., j : j + 1]
-        bins = bins + ops.cast(is_above, "int32")
-        positions.append(ops.sum(ops.cast(~is_above, "int32"), axis=-1))
-    if not positions:
-        whole = (cells.count, cells.hits, excess)
-        return BinSums(*(histogram.total(x)[..., None] for x in whole)), bins
-    position = ops.stack(positions, axis=-1)
-    position = ops.minimum(position, cells.count.shape[-1] - 1)
+    position = histogram.first_above(up_to_here, ranks)
 
     def at(values):
         return ops.take_along_axis(values, position, axis=-1)
 
+    rank_in_cell = ranks - (at(up_to_here) - at(cells.count))
     parts = _lower_part(
         type(cells)(*(at(values) for values in cells)),
         at(excess),
-        at(ops.broadcast_to(width, ops.shape(cells.count))),
-        ops.where(is_count, ranks - (at(up_to_here) - at(cells.count)), 0.0),
+        at(ops.broadcast_to(width, cells.count.shape)),
+        ops.where(is_count, rank_in_cell, 0.0),
     )
     sums = []
-    for values, part in zip(
-        (cells.count, cells.hits, excess), parts, strict=True
-    ):
+    wholes = (cells.count, cells.hits, excess)
+    for values, part in zip(wholes, parts, strict=True):
         running = histogram.cumulated(values)
         ends = at(running) - at(values) + part
         ends = ops.concatenate([ends, running[..., -1:]], axis=-1)
@@ -102,7 +91,7 @@ def equal_mass_bins(cells, excess, width, num_bins):
             [ops.zeros_like(ends[..., :1]), ends[..., :-1]], axis=-1
         )
         sums.append(ends - starts)
-    return BinSums(*sums), bins
+    return BinSums(*sums), position
 
 
 def _lower_part(cell, excess, width, rank):
@@ -145,16 +134,25 @@ def bin_error(sums, norm, debias=False):
     return ops.maximum(mean, 0.0)
 
 
-def label_error(cells, grid, bins, accuracy, norm):
-    """Mean of |conf_i - acc_b(i)|^norm, or the largest of them, `(...)`.
+def label_error(cells, grid, starts, accuracy, norm):
+    """Mean of |conf_i - acc_b(i)|^norm, or the largest of them.
 
     The examples of a cell are taken to have its mean.
+
+    Args:
+        cells: `Cells`, `(cells,)` each.
+        grid: Their `histogram.Grid`.
+        starts: The cells at which the second and later bins begin.
+        accuracy: Of each bin.
+        norm: 1, 2 or inf.
     """
+    index = ops.arange(cells.count.shape[-1], dtype="int32")
+    bins = ops.sum(ops.cast(index[:, None] >= starts, "int32"), axis=-1)
     distance = ops.divide_no_nan(cells.distance, cells.count)
     mean = grid.centre + distance * grid.width
-    gap = ops.abs(ops.take_along_axis(accuracy, bins, axis=-1) - mean)
+    gap = ops.abs(ops.take(accuracy, bins) - mean)
     if norm == float("inf"):
-        return ops.max(ops.where(cells.count > 0, gap, 0.0), axis=-1)
+        return ops.max(ops.where(cells.count > 0, gap, 0.0))
     powers = gap if norm == 1 else ops.square(gap)
     return ops.divide_no_nan(
         histogram.total(cells.count * powers), histogram.total(cells.count)

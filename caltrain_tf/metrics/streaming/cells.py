@@ -29,7 +29,7 @@ class CellMetric(SumMetric):
     def add_cells(self, num_cells):
         """Creates the state."""
         self.num_cells = num_cells
-        self.add_sums((len(Cells._fields), num_cells))
+        self.add_sums((num_cells, len(Cells._fields)))
 
     def grid(self):
         """The `histogram.Grid` of the cells."""
@@ -55,10 +55,9 @@ class CellMetric(SumMetric):
             squared_distance=weighted_distance * distance,
             distance_of_hits=weighted_distance * outcome,
         )
-        sums = ops.segment_sum(
+        return ops.segment_sum(
             ops.stack(terms, axis=-1), cells, num_segments=self.num_cells
         )
-        return ops.transpose(sums)
 
     def excess(self, cells):
         """Summed probability minus hits of each cell."""

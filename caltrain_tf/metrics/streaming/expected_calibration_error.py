@@ -88,19 +88,19 @@ class ExpectedCalibrationError(CellMetric):
 
     def value(self, sums):
         """The error of the bins that the cells make."""
-        cells = Cells(*ops.unstack(sums, axis=0))
+        cells = Cells(*ops.unstack(sums, axis=-1))
         grid = self.grid()
         if self.binning == "equal_mass":
-            of_bins, bin_of_cell = bins.equal_mass_bins(
+            of_bins, starts = bins.equal_mass_bins(
                 cells, self.excess(cells), grid.width, self.num_bins
             )
         else:
-            of_bins, bin_of_cell = bins.equal_width_bins(
+            of_bins, starts = bins.equal_width_bins(
                 cells, self.excess(cells), self.num_bins
             )
         if self.estimator == "label":
             powers = bins.label_error(
-                cells, grid, bin_of_cell, of_bins.accuracy, self.norm
+                cells, grid, starts, of_bins.accuracy, self.norm
             )
         else:
             powers = bins.bin_error(of_bins, self.norm, self.debias)

@@ -49,7 +49,7 @@ class KSError(CellMetric):
 
     def value(self, sums):
         """The largest cumulated difference."""
-        cells = Cells(*ops.unstack(sums, axis=0))
+        cells = Cells(*ops.unstack(sums, axis=-1))
         cumulated = ops.abs(histogram.cumulated(self.excess(cells)))
         return ops.divide_no_nan(
             ops.max(cumulated), histogram.total(cells.count)

@@ -113,9 +113,16 @@ class MarginalCalibrationError(CellMetric):
         """The metric of all examples since the last reset; 0 of none."""
         return super().result() if self.num_classes else ops.zeros(())
 
+    def merge_state(self, metrics):
+        """Adds the examples that other metrics of this kind have seen."""
+        for metric in metrics:
+            if type(metric) is type(self) and metric.num_classes is not None:
+                self.build_once(metric.num_classes)
+        super().merge_state(metrics)
+
     def value(self, sums):
         """The mean over the classes."""
-        cells = Cells(*ops.unstack(sums, axis=0))
+        cells = Cells(*ops.unstack(sums, axis=-1))
         shape = (self.num_classes, self.cells_of_a_class)
         excess = ops.reshape(self.excess(cells), shape)
         cells = Cells(*(ops.reshape(part, shape) for part in cells))

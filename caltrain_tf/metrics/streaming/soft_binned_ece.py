@@ -11,7 +11,7 @@ from caltrain_tf.metrics.streaming.base import SumMetric
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops import soft_binning
 
-MASS, HITS, OFFSET, SQUARE = range(4)
+MASS, EXCESS, OFFSET, SQUARE = range(4)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -82,7 +82,7 @@ class SoftBinnedECE(SumMetric):
         return ops.stack(
             [
                 ops.sum(membership, axis=0),
-                ops.sum(membership * correct[:, None], axis=0),
+                ops.sum(membership * (confidence - correct)[:, None], axis=0),
                 ops.sum(membership * offset, axis=0),
                 ops.sum(membership * ops.square(offset), axis=0),
             ]
@@ -90,18 +90,20 @@ class SoftBinnedECE(SumMetric):
 
     def value(self, sums):
         """The error; equations 11 and 12 of the paper."""
-        mass = ops.maximum(sums[MASS], soft_binning.SMALLEST_MASS)
-        mean_offset = sums[OFFSET] / mass
-        confidence = self._centres() + mean_offset
-        gap = ops.abs(confidence - sums[HITS] / mass)
-        powers = ops.power(gap, self.norm)
-        if self.binning == "label":
-            # (accuracy - c)^2 is the bin's gap and c's variance in the bin.
-            variance = sums[SQUARE] / mass - ops.square(mean_offset)
-            powers = powers + ops.maximum(variance, 0.0)
-        mean = ops.divide_no_nan(
-            ops.sum(sums[MASS] * powers), ops.sum(sums[MASS])
-        )
+        mass = sums[MASS]
+        safe_mass = ops.maximum(mass, soft_binning.SMALLEST_MASS)
+        if self.binning == "bin":
+            gap = ops.abs(sums[EXCESS]) / safe_mass
+            powers = ops.power(gap, self.norm)
+        else:
+            # The mean of (accuracy - c)^2 is (accuracy - mean)^2 + variance.
+            offset = ops.divide_no_nan(sums[OFFSET], mass)
+            variance = ops.divide_no_nan(sums[SQUARE], mass)
+            variance = ops.maximum(variance - ops.square(offset), 0.0)
+            confidence = self._centres() + offset
+            accuracy = (mass * confidence - sums[EXCESS]) / safe_mass
+            powers = ops.square(accuracy - confidence) + variance
+        mean = ops.divide_no_nan(ops.sum(mass * powers), ops.sum(mass))
         return ops.power(mean, 1.0 / self.norm) if self.root else mean
 
     def options(self):

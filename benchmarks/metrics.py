@@ -1,0 +1,113 @@
+"""Times and memory of the exact metrics, as ratios measured in one run.
+
+    python benchmarks/metrics.py
+
+The unit is one pass of NumPy's `max(axis=1)` over the same array, which any
+top-label metric needs at least. Timings are interleaved, so that a busy moment
+of the machine hits all of them, and the fastest of each is taken. Memory is
+what a call allocates at its peak, relative to the input.
+"""
+
+import statistics
+import time
+import tracemalloc
+
+import numpy as np
+from sklearn.calibration import calibration_curve
+
+from caltrain_tf import metrics
+
+
+def random_predictions(num_examples, num_classes, seed=0):
+    """Float32 probabilities and labels drawn from them, of calibrated look."""
+    generator = np.random.default_rng(seed)
+    probs = generator.standard_normal(
+        (num_examples, num_classes), dtype=np.float32
+    )
+    probs *= 3
+    np.exp(probs, out=probs)
+    probs /= probs.sum(axis=1, keepdims=True)
+    labels = generator.integers(num_classes, size=num_examples)
+    right = generator.random(num_examples) < probs.max(axis=1)
+    labels[right] = probs[right].argmax(axis=1)
+    return probs, labels
+
+
+def interleaved(functions, repeats):
+    """Fastest and median seconds of each function."""
+    seconds = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - start)
+    return {
+        name: (min(times), statistics.median(times))
+        for name, times in seconds.items()
+    }
+
+
+def peak_memory(function):
+    """Bytes that a call allocates at its peak. NumPy reports its arrays."""
+    tracemalloc.start()
+    function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def measure(num_examples, num_classes, repeats, with_marginal):
+    """Prints a table for an array of this size."""
+    probs, labels = random_predictions(num_examples, num_classes)
+    logits = np.log(probs)
+    confidence = probs.max(axis=1).astype(np.float64)
+    correct = probs.argmax(axis=1) == labels
+    functions = {
+        "max(axis=1)": lambda: probs.max(axis=1),
+        "calibration_error": lambda: metrics.calibration_error(probs, labels),
+        "calibration_error, equal width": lambda: metrics.calibration_error(
+            probs, labels, binning="equal_width"
+        ),
+        "calibration_error of logits": lambda: metrics.calibration_error(
+            logits, labels, from_logits=True
+        ),
+        "brier_score": lambda: metrics.brier_score(probs, labels),
+        "negative_log_likelihood": lambda: metrics.negative_log_likelihood(
+            probs, labels
+        ),
+        "ks_error": lambda: metrics.ks_error(probs, labels),
+        "smooth_calibration_error": lambda: metrics.smooth_calibration_error(
+            probs, labels
+        ),
+        # Given confidences and correctness, which it does not compute itself.
+        "scikit-learn calibration_curve": lambda: calibration_curve(
+            correct, confidence, n_bins=15, strategy="quantile"
+        ),
+    }
+    if with_marginal:
+        functions["marginal_calibration_error"] = lambda: (
+            metrics.marginal_calibration_error(probs, labels)
+        )
+    times = interleaved(functions, repeats)
+    unit = times["max(axis=1)"][0]
+    print(f"\n{num_examples:,} x {num_classes:,} float32, {repeats} repeats")
+    print(f"{'':34}{'ms':>9}{'median':>9}{'passes':>9}{'memory':>9}")
+    for name, (fastest, median) in times.items():
+        memory = peak_memory(functions[name]) / probs.nbytes
+        print(
+            f"{name:34}{fastest * 1e3:9.1f}{median * 1e3:9.1f}"
+            f"{fastest / unit:9.2f}{memory:9.3f}"
+        )
+
+
+def main():
+    """Runs the benchmark."""
+    print("passes: multiples of one max(axis=1) over the same array")
+    print("memory: peak allocation of a call / size of the predictions")
+    measure(50_000, 1_000, repeats=5, with_marginal=True)
+    measure(1_000_000, 10, repeats=7, with_marginal=True)
+    measure(10_000, 10, repeats=30, with_marginal=True)
+
+
+if __name__ == "__main__":
+    main()

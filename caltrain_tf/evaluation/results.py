@@ -1,0 +1,105 @@
+"""The figures of a finished run, `results.json`."""
+
+from caltrain_tf import metrics
+from caltrain_tf import posthoc
+
+CALIBRATORS = {"ts": "nll", "ts_sb_ece": "sb_ece"}
+
+
+def fit_calibrators(logits, labels):
+    """Fits what the paper compares: TS and TS-SB-ECE.
+
+    Args:
+        logits: Of the calibration split, `(examples, classes)`.
+        labels: Class ids `(examples,)`.
+
+    Returns:
+        Fitted calibrators by name.
+    """
+    return {
+        name: posthoc.TemperatureScaling(objective=objective).fit(
+            logits, labels
+        )
+        for name, objective in CALIBRATORS.items()
+    }
+
+
+def measure(logits, labels):
+    """Every measure of the paper of a network's outputs.
+
+    ECE, mean-sweep and marginal ECE are l2 over equal-mass bins.
+
+    Args:
+        logits: `(examples, classes)`.
+        labels: Class ids `(examples,)`.
+
+    Returns:
+        Floats by name.
+    """
+    measures = {
+        "accuracy": metrics.accuracy,
+        "nll": metrics.negative_log_likelihood,
+        "brier": metrics.brier_score,
+        "ece": metrics.calibration_error,
+        "ks_error": metrics.ks_error,
+        "mean_sweep_ce": metrics.mean_sweep_calibration_error,
+        "marginal_ece": metrics.marginal_calibration_error,
+        "smooth_ece": metrics.smooth_calibration_error,
+        "average_uncertainty": metrics.average_uncertainty,
+    }
+    return {
+        name: function(logits, labels, from_logits=True)
+        for name, function in measures.items()
+    }
+
+
+def final_results(test, calibrators):
+    """What `results.json` holds: all measures, and those after scaling.
+
+    Args:
+        test: `(logits, labels)` of the test split.
+        calibrators: From `fit_calibrators` on the calibration split.
+
+    Returns:
+        A flat dictionary: `accuracy`, `ece`, ..., and for each calibrator
+        `ece_ts`, `nll_ts`, `temperature_ts`, ...
+    """
+    logits, labels = test
+    results = measure(logits, labels)
+    for name, calibrator in calibrators.items():
+        scaled = measure(calibrator.transform(logits), labels)
+        for key in ("ece", "nll", "brier", "ks_error", "mean_sweep_ce"):
+            results[f"{key}_{name}"] = scaled[key]
+        results[f"temperature_{name}"] = float(calibrator.temperature_)
+    return results
+
+
+def results_table(results):
+    """The main figures as a table for the terminal, in percent."""
+    rows = [
+        ("", "none", *(name.upper().replace("_", "-") for name in CALIBRATORS))
+    ]
+    for label, key, percent in (
+        ("ECE (%)", "ece", True),
+        ("KS error (%)", "ks_error", True),
+        ("mean-sweep CE (%)", "mean_sweep_ce", True),
+        ("NLL", "nll", False),
+        ("Brier score", "brier", False),
+    ):
+        values = [results[key], *(results[f"{key}_{c}"] for c in CALIBRATORS)]
+        form = (
+            (lambda v: f"{100 * v:.2f}") if percent else (lambda v: f"{v:.4f}")
+        )
+        rows.append((label, *map(form, values)))
+    temperatures = [results[f"temperature_{c}"] for c in CALIBRATORS]
+    rows.append(("temperature", "1", *(f"{t:.3f}" for t in temperatures)))
+    lines = [
+        f"accuracy {results['accuracy']:.2%}, marginal ECE "
+        f"{results['marginal_ece']:.2%}, average uncertainty "
+        f"{results['average_uncertainty']:.3f} nats"
+    ]
+    lines += [
+        f"{row[0]:<20}" + "".join(f"{cell:>12}" for cell in row[1:])
+        for row in rows
+    ]
+    return "\n".join(lines)

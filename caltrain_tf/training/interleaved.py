@@ -1,0 +1,133 @@
+"""Interleaved training for `model.fit`."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+INPUTS = "inputs"
+HELD_OUT = "held_out"
+
+
+def interleave(majority, held_out):
+    """Joins two datasets of batches into the epochs of interleaved training.
+
+    Args:
+        majority: Batches `(x, y)` or `(x, y, weight)` for the compiled loss.
+        held_out: Batches of the same structure for the calibration loss.
+
+    Returns:
+        A dataset for `InterleavedModel.fit`: first the one, then the other,
+        with a mark in every batch of which it is.
+
+    Example:
+        >>> import caltrain_tf as ct, tensorflow as tf
+        >>> data = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0]], [0, 1]))
+        >>> both = ct.training.interleave(data.take(1).batch(1), data.batch(2))
+        >>> [x["held_out"].numpy().tolist() for x, y in both]
+        [[0.0], [1.0, 1.0]]
+    """
+    return _marked(majority, 0.0).concatenate(_marked(held_out, 1.0))
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class InterleavedModel(keras.Model):
+    """A model whose `fit` takes one loss, then another, in every epoch.
+
+    Appendix B of the paper: the compiled loss on the majority of the training
+    set, the calibration loss on the held-out rest. It shares the weights of the
+    model inside, which is what is kept in the end, and passes everything else
+    on to it: `evaluate` and `predict` take plain inputs.
+
+    Args:
+        model: The model to train.
+        calibration_loss: A `keras.losses.Loss`, such as `SBECE`.
+        **kwargs: `name` of Keras' models.
+
+    Example:
+        >>> import caltrain_tf as ct, keras, tensorflow as tf
+        >>> x, y = tf.random.normal([32, 4]), tf.range(32) % 2
+        >>> data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+        >>> inside = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+        >>> model = ct.training.InterleavedModel(
+        ...     inside, ct.losses.SBECE(from_logits=True)
+        ... )
+        >>> model.compile("sgd", ct.losses.NLL(from_logits=True))
+        >>> both = ct.training.interleave(data.take(3), data.skip(3))
+        >>> history = model.fit(both, shuffle=False, verbose=0)
+        >>> int(model.optimizer.iterations)
+        4
+    """
+
+    def __init__(self, model, calibration_loss, **kwargs):
+        """Keeps the model and the loss."""
+        super().__init__(**kwargs)
+        if not isinstance(calibration_loss, keras.losses.Loss):
+            raise ValueError(
+                "`calibration_loss` must be a `keras.losses.Loss`. "
+                f"Received: calibration_loss={calibration_loss!r}"
+            )
+        self.model = model
+        self.calibration_loss = calibration_loss
+
+    def call(self, inputs, training=None):
+        """The outputs of the model inside."""
+        return self.model(_plain(inputs), training=training)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss that the batch is marked for."""
+
+        def primary():
+            return keras.Model.compute_loss(
+                self, x, y, y_pred, sample_weight, training=training
+            )
+
+        if not _is_marked(x):
+            return primary()
+        # Both, since XLA and replicas take no branch around a collective; a
+        # loss costs nothing next to the model.
+        calibration = self.calibration_loss(y, y_pred, sample_weight)
+        for penalty in self.losses:
+            calibration = calibration + self._aggregate_additional_loss(penalty)
+        return ops.where(x[HELD_OUT][0] > 0, calibration, primary())
+
+    def build(self, input_shape):
+        """Builds the model inside."""
+        if not self.model.built:
+            self.model.build(_plain(input_shape))
+        self.built = True
+
+    def get_config(self):
+        """Everything that the constructor takes, as configs."""
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            "model": serialize(self.model),
+            "calibration_loss": serialize(self.calibration_loss),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes the model and the loss from their configs."""
+        deserialize = keras.saving.deserialize_keras_object
+        config = dict(config)
+        model = deserialize(config.pop("model"))
+        calibration_loss = deserialize(config.pop("calibration_loss"))
+        return cls(model, calibration_loss, **config)
+
+
+def _marked(dataset, value):
+    def mark(x, *rest):
+        rows = tf.shape(tf.nest.flatten(x)[0])[0]
+        return ({INPUTS: x, HELD_OUT: tf.fill([rows], value)}, *rest)
+
+    return dataset.map(mark, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _is_marked(x):
+    return isinstance(x, dict) and set(x) == {INPUTS, HELD_OUT}
+
+
+def _plain(x):
+    return x[INPUTS] if _is_marked(x) else x

@@ -1,0 +1,133 @@
+"""The folder of a run: one configuration, one process at a time."""
+
+import fcntl
+import json
+import os
+
+import tensorflow as tf
+
+
+class RunFolder:
+    """A run's output folder, held by this process while it is open.
+
+    The first run writes `config.json`; a later one goes on in the folder if it
+    has the same configuration and is refused otherwise. The lock belongs to the
+    process and ends with it, however it ends. In a bucket (`gs://...`) there
+    are no locks; everything else is the same.
+
+    Args:
+        path: The folder, which is made where it is missing.
+        config: The configuration, of JSON types; tuples count as lists.
+        chief: Whether this process may write; of several workers only one may.
+
+    Example:
+        >>> import caltrain_tf as ct, tempfile
+        >>> path = tempfile.mkdtemp()
+        >>> with ct.training.RunFolder(path, {"rate": 0.1}) as run:
+        ...     sorted(tf.io.gfile.listdir(run.path))
+        ['.lock', 'config.json']
+        >>> ct.training.RunFolder(path, {"rate": 0.2}).__enter__()
+        Traceback (most recent call last):
+        ...
+        ValueError: The folder ... of another configuration: rate=0.1 there...
+    """
+
+    def __init__(self, path, config=None, chief=True):
+        """Keeps the arguments; the folder is taken on entering."""
+        self.path = os.fspath(path)
+        self.config = _as_json_types({} if config is None else config)
+        self.chief = chief
+        self._lock = None
+
+    def __enter__(self):
+        """Takes the lock and compares or writes the configuration."""
+        if self.chief:
+            tf.io.gfile.makedirs(self.path)
+            self._take_lock()
+            try:
+                self._check_config()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    def __exit__(self, *error):
+        """Gives the lock back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def file(self, *names):
+        """The path of a file in the folder."""
+        return os.path.join(self.path, *names)
+
+    def _take_lock(self):
+        if "://" in self.path:
+            return
+        lock = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(lock, 32).decode(errors="replace").strip()
+            os.close(lock)
+            raise ValueError(
+                "The folder is in use by another process"
+                f"{f' ({holder})' if holder else ''}. "
+                f"Received: path={self.path!r}"
+            ) from error
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"pid {os.getpid()}\n".encode(), 0)
+        self._lock = lock
+
+    def _check_config(self):
+        path = self.file("config.json")
+        if not tf.io.gfile.exists(path):
+            write_text(path, json.dumps(self.config, indent=2) + "\n")
+            return
+        with tf.io.gfile.GFile(path) as file:
+            there = json.load(file)
+        differing = _differences(there, self.config)
+        if differing:
+            raise ValueError(
+                f"The folder {self.path!r} holds a run of another "
+                f"configuration: {'; '.join(differing)}. Take another folder, "
+                "or the same configuration to go on."
+            )
+
+
+def write_text(path, text):
+    """Writes a file so that it is there whole or not at all."""
+    temporary = f"{path}.tmp"
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(text)
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+def _as_json_types(config):
+    try:
+        return json.loads(json.dumps(config, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`config` must be of JSON types: {error}. "
+            f"Received: config={config!r}"
+        ) from error
+
+
+def _differences(there, here):
+    there, here = _flat(there), _flat(here)
+    absent = "absent"
+    return [
+        f"{key}={there.get(key, absent)} there, {here.get(key, absent)} here"
+        for key in sorted({*there, *here})
+        if there.get(key, absent) != here.get(key, absent)
+    ]
+
+
+def _flat(config, prefix=""):
+    flat = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = json.dumps(value)
+    return flat

@@ -1,0 +1,235 @@
+import hashlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import caltrain_tf as ct
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return ct.data.get("digits")
+
+
+def fingerprints(*arrays):
+    """A name for each example, by its pixels."""
+    return [
+        hashlib.sha256(np.asarray(image).tobytes()).hexdigest()
+        for images in arrays
+        for image in images
+    ]
+
+
+def batches_of(dataset):
+    return [tuple(np.asarray(part) for part in batch) for batch in dataset]
+
+
+def assert_same(first, second):
+    for one, other in zip(first, second, strict=True):
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("split", ["train", "calibration", "test"])
+@pytest.mark.parametrize("batch_size", [1, 64, 100, 2000])
+def test_evaluation_counts_every_example_once(digits, split, batch_size):
+    size = digits.num_examples[split]
+    if batch_size == 1 and split != "test":
+        batch_size = size  # Without padding.
+    batches = batches_of(digits.eval_batches(split, batch_size))
+    assert {images.shape for images, _, _ in batches} == {
+        (batch_size, 32, 32, 3)
+    }
+    weights = np.concatenate([weight for _, _, weight in batches])
+    assert weights.dtype == np.float32
+    assert weights.tolist() == [1.0] * size + [0.0] * (-size % batch_size)
+    seen = fingerprints(*(images for images, _, _ in batches))[:size]
+    assert len(set(seen)) == size
+
+
+def test_splits_share_no_example(digits):
+    seen = [
+        {
+            name
+            for images, _, weights in digits.eval_batches(split, 512)
+            for name in fingerprints(images[weights == 1])
+        }
+        for split in ("train", "calibration", "test")
+    ]
+    assert sum(map(len, seen)) == len(set.union(*seen)) == 1797
+
+
+def test_an_epoch_is_a_function_of_seed_and_epoch(digits):
+    first = batches_of(digits.train_batches(128, epoch=5, seed=3))
+    tf.random.set_seed(77)
+    list(digits.train_batches(64, epoch=1, seed=3))
+    again = ct.data.get("digits").train_batches(128, epoch=5, seed=3)
+    assert_same(first, batches_of(again))
+    for options in ({"epoch": 4, "seed": 3}, {"epoch": 5, "seed": 2}):
+        other = batches_of(digits.train_batches(128, **options))
+        assert (other[0][1] != first[0][1]).any()
+
+
+def test_an_epoch_can_start_at_any_step(digits):
+    whole = batches_of(digits.train_batches(100, epoch=2, seed=1))
+    assert len(whole) == digits.steps_per_epoch(100) == 11
+    for first_step in (0, np.int64(4), 10, 11):
+        rest = digits.train_batches(100, epoch=2, seed=1, first_step=first_step)
+        assert len(rest) == 11 - first_step
+        assert_same(batches_of(rest), whole[first_step:])
+
+
+def test_augmentation_does_not_depend_on_the_batch_size(digits):
+    small = batches_of(digits.train_batches(10, epoch=2))
+    large = batches_of(digits.train_batches(50, epoch=2))
+    for column in range(2):
+        np.testing.assert_array_equal(
+            np.concatenate([batch[column] for batch in small]),
+            np.concatenate([batch[column] for batch in large]),
+        )
+
+
+def test_training_batches_hold_shifted_training_images(digits):
+    clean = np.concatenate(
+        [images for images, _, _ in digits.eval_batches("train", 1150)]
+    )
+    labels = np.concatenate(
+        [labels for _, labels, _ in digits.eval_batches("train", 1150)]
+    )
+    # The middle of each training image is somewhere near the middle of one.
+    windows = {
+        clean[
+            index, 4 + down : 28 + down, 4 + right : 28 + right
+        ].tobytes(): index
+        for index in range(len(clean))
+        for down in range(-2, 3)
+        for right in range(-2, 3)
+    }
+    found = []
+    for images, ids in batches_of(digits.train_batches(115, epoch=1)):
+        for image, label in zip(images, ids, strict=True):
+            index = windows[image[4:28, 4:28].tobytes()]
+            assert labels[index] == label
+            found.append(index)
+    assert sorted(found) == list(range(1150))
+
+
+def test_shards_make_up_the_global_batch(digits):
+    whole = digits.train_batches(96, epoch=1, first_step=3)
+    shards = [
+        digits.train_batches(96, epoch=1, first_step=3, shard=(index, 3))
+        for index in range(3)
+    ]
+    for batch, *parts in zip(whole, *shards, strict=True):
+        for column in range(2):
+            np.testing.assert_array_equal(
+                batch[column], np.concatenate([part[column] for part in parts])
+            )
+    weights = [
+        np.concatenate([batch[2] for batch in shard])
+        for shard in (
+            digits.eval_batches("test", 100, shard=(index, 2))
+            for index in range(2)
+        )
+    ]
+    assert np.sum(weights) == 360
+
+
+def test_a_strategy_splits_batches_without_reordering(digits, two_replicas):
+    dataset = digits.train_batches(64, epoch=1)
+    distributed = two_replicas.experimental_distribute_dataset(dataset)
+    for batch, per_replica in zip(dataset, distributed, strict=True):
+        for column in range(2):
+            parts = two_replicas.experimental_local_results(per_replica[column])
+            assert [len(part) for part in parts] == [32, 32]
+            np.testing.assert_array_equal(batch[column], np.concatenate(parts))
+
+
+def test_batches_have_static_shapes_and_the_asked_dtype():
+    data = ct.data.get("digits", dtype="bfloat16")
+    spec = (
+        tf.TensorSpec((32, 32, 32, 3), tf.bfloat16),
+        tf.TensorSpec((32,), tf.int32),
+    )
+    assert data.train_batches(32).element_spec == spec
+    assert data.eval_batches("test", 32).element_spec == (
+        *spec,
+        tf.TensorSpec((32,), tf.float32),
+    )
+    options = data.train_batches(32).options()
+    assert options.deterministic
+    assert (
+        options.experimental_distribute.auto_shard_policy
+        == tf.data.experimental.AutoShardPolicy.OFF
+    )
+
+
+def test_a_transform_sees_pixels_and_places(digits):
+    def number(images, places):
+        assert images.dtype == tf.uint8
+        return (
+            tf.zeros_like(images)
+            + tf.cast(places % 251, tf.uint8)[
+                :, tf.newaxis, tf.newaxis, tf.newaxis
+            ]
+        )
+
+    spec = ct.data.SPECS["digits"]
+    dataset = digits.eval_batches("test", 200, transform=number)
+    pixels = np.concatenate([images[:, 0, 0, 0] for images, _, _ in dataset])
+    pixels = (pixels * spec.std[0] + spec.mean[0]) * 255
+    np.testing.assert_allclose(pixels, np.arange(400) % 251, atol=1e-3)
+
+
+def test_the_training_split_is_normalised(digits):
+    images, _, _ = next(iter(digits.eval_batches("train", 1150)))
+    assert np.mean(images) == pytest.approx(0, abs=1e-3)
+    assert np.std(images) == pytest.approx(1, abs=1e-3)
+
+
+def test_interleaved_parts_make_up_the_training_set(digits):
+    majority, held_out = digits.interleaved(0.2)
+    assert majority.num_examples == {**digits.num_examples, "train": 920}
+    assert held_out.num_examples == {**digits.num_examples, "train": 230}
+    seen = [
+        fingerprints(images[weights == 1])
+        for data in (digits, majority, held_out)
+        for images, _, weights in data.eval_batches("train", 1150)
+    ]
+    assert seen[0] == seen[1] + seen[2]
+    assert len(batches_of(held_out.train_batches(23))) == 10
+    again, _ = majority.interleaved(0.5)
+    assert again.num_examples["train"] == 460
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 1e-6, 1, "0.1", None])
+def test_bad_fractions_are_errors(digits, fraction):
+    with pytest.raises(ValueError, match="`held_out_fraction` .*Received: "):
+        digits.interleaved(fraction)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 1151},
+        {"batch_size": 0},
+        {"epoch": -1},
+        {"seed": -1},
+        {"seed": 0.5},
+        {"first_step": -1},
+        {"first_step": 12},
+        {"shard": (1, 1)},
+    ],
+)
+def test_bad_training_options_are_errors(digits, options):
+    name = next(iter(options))
+    with pytest.raises(ValueError, match=f"`{name}` .*Received: {name}="):
+        digits.train_batches(**{"batch_size": 100, **options})
+
+
+def test_an_unknown_split_or_dtype_is_an_error(digits):
+    with pytest.raises(ValueError, match="`split` .*Received: split='val'"):
+        digits.eval_batches("val", 10)
+    with pytest.raises(ValueError, match="`dtype` .*Received: dtype='int8'"):
+        ct.data.get("digits", dtype="int8")

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from caltrain_tf import metrics
+from tests.metrics.cases import probabilities
+
+METRICS = [
+    getattr(metrics, name)
+    for name in metrics.__all__
+    if name[0].islower() and name not in ("bootstrap", "reliability_curve")
+]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.__name__)
+def test_value_and_interval(metric):
+    probs, labels = probabilities(300, 4)
+    value, (low, high) = metrics.bootstrap(metric, probs, labels, 30)
+    assert value == pytest.approx(metric(probs, labels), abs=1e-12)
+    assert 0 <= low <= high
+    again = metrics.bootstrap(metric, probs, labels, 30)
+    assert again == (value, (low, high))
+    other = metrics.bootstrap(metric, probs, labels, 30, seed=1)
+    assert other.value == value and other.interval != (low, high)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.__name__)
+def test_is_resampling_the_rows(metric):
+    probs, labels = probabilities(60, 3)
+    interval = metrics.bootstrap(
+        metric, probs, labels, 7, level=0.8, method="percentile", seed=3
+    ).interval
+    generator = np.random.default_rng(3)
+    values = []
+    for _ in range(7):
+        rows = generator.integers(60, size=60)
+        values.append(metric(probs[rows], labels[rows]))
+    np.testing.assert_allclose(
+        interval, np.quantile(values, [0.1, 0.9]), atol=1e-9
+    )
+
+
+def test_interval_of_a_mean_is_the_textbook_one():
+    probs, labels = probabilities(2000, 4)
+    value, (low, high) = metrics.bootstrap(metrics.accuracy, probs, labels)
+    half = 1.96 * np.sqrt(value * (1 - value) / 2000)
+    assert low == pytest.approx(value - half, abs=0.15 * half)
+    assert high == pytest.approx(value + half, abs=0.15 * half)
+
+
+def test_options_and_any_function():
+    probs, labels = probabilities(100, 3)
+    plain = metrics.bootstrap(
+        metrics.calibration_error, probs, labels, 5, num_bins=3, norm=1
+    )
+    wrapped = metrics.bootstrap(
+        lambda p, y, **options: metrics.calibration_error(p, y, **options),
+        probs,
+        labels,
+        5,
+        num_bins=3,
+        norm=1,
+    )
+    assert plain.value == pytest.approx(wrapped.value)
+    np.testing.assert_allclose(plain.interval, wrapped.interval)
+
+
+def test_takes_lists_and_one_hot_labels():
+    result = metrics.bootstrap(
+        metrics.brier_score, [[0.9, 0.1], [0.2, 0.8]], [[1, 0], [0, 1]], 3
+    )
+    assert result.value == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_samples": 0}, {"level": 2}, {"method": "bca"}],
+)
+def test_bad_options(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"Received: {name}={value!r}"):
+        metrics.bootstrap(metrics.accuracy, [[0.9, 0.1]], [0], **options)

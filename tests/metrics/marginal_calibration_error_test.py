@@ -1,0 +1,101 @@
+import math
+import re
+
+import numpy as np
+import pytest
+
+from caltrain_tf import metrics
+from tests.metrics import naive
+from tests.metrics.calibration_error_test import BINNINGS
+from tests.metrics.calibration_error_test import VALUES
+from tests.metrics.calibration_error_test import golden
+from tests.metrics.cases import CASES
+from tests.metrics.cases import probabilities
+from tests.metrics.cases import sample
+
+
+@pytest.mark.parametrize("case", sorted(set(CASES) - {"calibrated_1000"}))
+@pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
+@pytest.mark.parametrize("norm", [1, 2, math.inf])
+def test_equals_the_definition(case, binning, norm):
+    probs, labels = CASES[case]
+    for num_bins in (1, 15):
+        error = metrics.marginal_calibration_error(
+            probs, labels, num_bins, norm, binning
+        )
+        expected = naive.marginal_calibration_error(
+            probs, labels, num_bins, norm, binning
+        )
+        assert error == pytest.approx(expected, abs=1e-7)
+
+
+def test_many_classes():
+    probs, labels = CASES["calibrated_1000"]
+    error = metrics.marginal_calibration_error(probs, labels)
+    expected = naive.marginal_calibration_error(
+        probs, labels, 15, 2, "equal_mass"
+    )
+    assert error == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    "name", ["allcorrect_k10_n1000", "calibrated_k2_n3000", "tiny_k10_n7"]
+)
+def test_equals_robustness_metrics(name):
+    probs, labels = golden(name)
+    pattern = re.compile(
+        r"gce/binning=(\w+)/norm=l(\d)/num_bins=(\d+)/max_prob=False/"
+        r"class_conditional=True/threshold=([\d.]+)"
+    )
+    compared = 0
+    for key, expected in VALUES[name].items():
+        if match := pattern.match(key):
+            binning, norm, num_bins, threshold = match.groups()
+            error = metrics.marginal_calibration_error(
+                probs,
+                labels,
+                int(num_bins),
+                int(norm),
+                BINNINGS[binning],
+                float(threshold),
+            )
+            assert error == pytest.approx(expected, abs=1e-12), key
+            compared += 1
+    assert compared == 24
+
+
+def test_two_classes_of_one_bin():
+    probs = np.array([[0.8, 0.2]] * 4)
+    error = metrics.marginal_calibration_error(probs, [0, 0, 1, 1], num_bins=1)
+    assert error == pytest.approx(0.3)
+
+
+def test_logits_and_probabilities_agree():
+    logits, labels = sample(500, 10)
+    probs, _ = probabilities(500, 10)
+    error = metrics.marginal_calibration_error(logits, labels, from_logits=True)
+    assert error == pytest.approx(
+        metrics.marginal_calibration_error(probs, labels), abs=1e-6
+    )
+
+
+def test_a_threshold_above_everything_leaves_nothing():
+    probs, labels = CASES["calibrated_10"]
+    assert (
+        metrics.marginal_calibration_error(probs, labels, threshold=1.0) == 0.0
+    )
+
+
+def test_bad_threshold():
+    with pytest.raises(ValueError, match="Received: threshold=-1"):
+        metrics.marginal_calibration_error([[0.9, 0.1]], [0], threshold=-1)
+
+
+def test_does_not_write_into_its_input():
+    probs, labels = probabilities(100, 10)
+    before = probs.copy()
+    metrics.marginal_calibration_error(probs, labels)
+    transposed = np.asfortranarray(probs)
+    metrics.marginal_calibration_error(transposed, labels)
+    np.testing.assert_array_equal(probs, before)
+    np.testing.assert_array_equal(transposed, before)

@@ -1,0 +1,27 @@
+import math
+
+import pytest
+
+from caltrain_tf import metrics
+from tests.metrics.cases import CASES
+from tests.metrics.cases import probabilities
+from tests.metrics.streaming.all_metrics_test import stream
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("norm", [1, 2, math.inf])
+@pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
+def test_options(case, norm, binning):
+    probs, labels = CASES[case]
+    options = {"norm": norm, "binning": binning, "num_bins": 10}
+    value = stream(metrics.MarginalCalibrationError(**options), labels, probs)
+    expected = metrics.marginal_calibration_error(probs, labels, **options)
+    near = 1e-3 if norm == math.inf else 1e-4
+    assert value == pytest.approx(expected, abs=near)
+
+
+def test_the_number_of_classes_cannot_change():
+    metric = metrics.MarginalCalibrationError(num_classes=3)
+    probs, labels = probabilities(10, 4)
+    with pytest.raises(ValueError, match="must have 3 classes.*4 classes"):
+        metric.update_state(labels, probs)

@@ -1,0 +1,39 @@
+"""The README's Python snippets run, one after the other."""
+
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """What the snippets take for granted: a model and data."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(64, 8)).astype("float32")
+    labels = rng.integers(0, 3, 64)
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])
+    val_logits = rng.normal(0, 3, (200, 3)).astype("float32")
+    return {
+        "model": model,
+        "train": tf.data.Dataset.from_tensor_slices((images, labels)).batch(16),
+        "val_logits": val_logits,
+        "val_labels": rng.integers(0, 3, 200),
+        "probs": np.asarray(keras.ops.softmax(val_logits)),
+        "labels": rng.integers(0, 3, 200),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
+def test_the_snippets_run(names):
+    assert SNIPPETS
+    for snippet in SNIPPETS:
+        exec(snippet, names)
+    assert "secondary_loss" in names["model"].get_metrics_result()

@@ -1,0 +1,66 @@
+import keras
+import numpy as np
+import pytest
+
+import caltrain_tf as ct
+from tests.training import tiny
+
+
+def _compiled(**options):
+    model = ct.training.InterleavedModel(
+        tiny.network(), ct.losses.SBECE(from_logits=True)
+    )
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    model.compile(optimizer, ct.losses.NLL(from_logits=True), **options)
+    return model
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_equals_the_trainer(jit_compile):
+    majority, held_out = tiny.dataset(32), tiny.dataset(16, seed=1)
+    model = _compiled(jit_compile=jit_compile)
+    both = ct.training.interleave(majority, held_out)
+    model.fit(both, epochs=2, verbose=0, shuffle=False)
+    trained = tiny.trainer(loss=ct.losses.NLL(from_logits=True))
+    trained.fit(
+        majority,
+        2,
+        held_out=held_out,
+        calibration_loss=ct.losses.SBECE(from_logits=True),
+        verbose=False,
+    )
+    for left, right in zip(tiny.weights(trained), model.weights, strict=True):
+        np.testing.assert_allclose(left, right.numpy(), rtol=2e-5, atol=2e-6)
+
+
+def test_saves_and_takes_plain_inputs(tmp_path):
+    model = _compiled(metrics=["accuracy"])
+    both = ct.training.interleave(tiny.dataset(32), tiny.dataset(16, seed=1))
+    model.fit(both, verbose=0, shuffle=False)
+    x, y = tiny.arrays(20)
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    expected = model.predict(x, verbose=0)
+    np.testing.assert_array_equal(copy.predict(x, verbose=0), expected)
+    np.testing.assert_array_equal(model.model.predict(x, verbose=0), expected)
+    assert copy.calibration_loss.get_config() == (
+        model.calibration_loss.get_config()
+    )
+    loss = model.evaluate(x, y, verbose=0)[0]
+    nll = ct.losses.NLL(from_logits=True)(y, expected)
+    np.testing.assert_allclose(loss, float(nll), rtol=1e-5)
+
+
+def test_weights_reach_the_calibration_loss():
+    x, y = tiny.arrays(16)
+    weight = np.r_[np.ones(8), np.zeros(8)].astype("float32")
+    model = _compiled()
+    marked = {"inputs": x, "held_out": np.ones(16, "float32")}
+    value = model.compute_loss(marked, y, model(x), weight)
+    expected = ct.losses.SBECE(from_logits=True)(y[:8], model(x[:8]))
+    np.testing.assert_allclose(float(value), float(expected), rtol=1e-5)
+
+
+def test_the_calibration_loss_is_a_loss():
+    with pytest.raises(ValueError, match="calibration_loss='sb_ece'"):
+        ct.training.InterleavedModel(tiny.network(), "sb_ece")

@@ -1,0 +1,87 @@
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from caltrain_tf.training import RunFolder
+from caltrain_tf.training import write_text
+
+
+def test_writes_the_configuration_once(tmp_path):
+    config = {"loss": {"primary": "focal", "beta": 1.0}, "epochs": (60, 120)}
+    with RunFolder(tmp_path / "a" / "b", config) as run:
+        path = run.file("config.json")
+    with open(path) as file:
+        assert json.load(file) == json.loads(json.dumps(config))
+    with RunFolder(tmp_path / "a" / "b", config):
+        pass
+
+
+def test_another_configuration_is_refused_by_its_keys(tmp_path):
+    first = {"loss": {"primary": "focal", "beta": 1.0}, "seed": 0}
+    with RunFolder(tmp_path, first):
+        pass
+    second = {"loss": {"primary": "nll", "beta": 1.0}, "steps": 3}
+    with pytest.raises(ValueError) as refused:
+        RunFolder(tmp_path, second).__enter__()
+    message = str(refused.value)
+    assert 'loss.primary="focal" there, "nll" here' in message
+    assert "seed=0 there, absent here" in message
+    assert "steps=absent there, 3 here" in message
+    assert "beta" not in message
+    # The lock was given back.
+    with RunFolder(tmp_path, first):
+        pass
+
+
+def test_two_at_a_time_are_refused(tmp_path):
+    with RunFolder(tmp_path):
+        with pytest.raises(ValueError, match=f"pid {os.getpid()}"):
+            RunFolder(tmp_path).__enter__()
+    with RunFolder(tmp_path):
+        pass
+
+
+def test_a_kill_gives_the_lock_back(tmp_path):
+    # Only the lock, without the seconds that TensorFlow takes to start.
+    program = textwrap.dedent(
+        f"""
+        import fcntl, os, signal
+        lock = os.open({str(tmp_path / ".lock")!r}, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print("held", flush=True)
+        signal.pause()
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(ValueError, match="in use by another process"):
+            RunFolder(tmp_path).__enter__()
+        process.kill()
+    with RunFolder(tmp_path):
+        pass
+
+
+def test_a_worker_that_is_not_the_chief_writes_nothing(tmp_path):
+    with RunFolder(tmp_path / "run", {"seed": 0}, chief=False):
+        assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}])
+def test_only_json_types(tmp_path, value):
+    with pytest.raises(ValueError, match="JSON types"):
+        RunFolder(tmp_path, {"key": value})
+
+
+def test_write_text_replaces(tmp_path):
+    path = str(tmp_path / "file")
+    write_text(path, "one")
+    write_text(path, "two")
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_text() == "two"

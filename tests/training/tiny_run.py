@@ -1,0 +1,97 @@
+"""A run in a process of its own: `python -m tests.training.tiny_run PATH`.
+
+Trains with all that has to survive a kill: momentum, dropout, the statistics of
+BatchNormalization, metrics, interleaved phases, data shuffled by epoch.
+"""
+
+import argparse
+import os
+import signal
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import caltrain_tf as ct
+from tests.training import tiny
+
+EPOCHS = 4
+STEPS_PER_EPOCH = 6
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path")
+    parser.add_argument("--kill_at_step", type=int, default=-1)
+    parser.add_argument("--kill_in_save", type=int, default=-1)
+    parser.add_argument("--term_at_step", type=int, default=-1)
+    arguments = parser.parse_args()
+
+    trainer = make_trainer()
+    interrupt(trainer, arguments)
+    trainer.fit(
+        tiny.shuffled,
+        EPOCHS,
+        held_out=tiny.dataset(32, seed=1),
+        calibration_loss=ct.losses.SBECE(from_logits=True),
+        evaluations={"calibration": tiny.dataset(20, 8, seed=2)},
+        best="calibration/loss",
+        run=arguments.path,
+        config={"epochs": EPOCHS},
+        checkpoint_every_steps=2,
+        verbose=False,
+    )
+    np.savez(
+        os.path.join(arguments.path, "end.npz"),
+        *[variable.numpy() for variable in variables(trainer)],
+    )
+
+
+def make_trainer():
+    def make_network():
+        return tiny.network(keras.layers.BatchNormalization(), dropout=0.3)
+
+    return tiny.trainer(
+        make_network=make_network,
+        l2=0.01,
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        steps_per_execution=3,
+    )
+
+
+def variables(trainer):
+    return [*trainer.model.variables, *trainer.optimizer.variables]
+
+
+def interrupt(trainer, arguments):
+    """Sends a signal to this very process, at a step or inside a save."""
+    write = tf.train.Checkpoint._write
+    saves = []
+
+    def write_and_die(checkpoint, prefix, options=None):
+        saves.append(prefix)
+        path = write(checkpoint, prefix, options)
+        if len(saves) == arguments.kill_in_save:
+            # As if the disk had got half of it.
+            with open(f"{path}.data-00000-of-00001", "r+b") as file:
+                file.truncate(100)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return path
+
+    tf.train.Checkpoint._write = write_and_die
+
+    execution = trainer._execution
+    train = execution.train
+
+    def train_and_die(iterator, num_steps, first_step):
+        if 0 <= arguments.kill_at_step <= first_step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if 0 <= arguments.term_at_step <= first_step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return train(iterator, num_steps, first_step)
+
+    execution.train = train_and_die
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""One of several workers: `python -m tests.training.worker PATH`."""
+
+import pathlib
+import sys
+
+import keras
+import numpy as np
+
+import caltrain_tf as ct
+from tests.training import tiny
+
+EPOCHS = 2
+
+
+def main():
+    # First of all: collectives between machines are set up at the start.
+    strategy = ct.training.get_strategy(multi_worker=True)
+    trainer = make_trainer(strategy)
+    path = pathlib.Path(sys.argv[1])
+    rows = trainer.fit(
+        tiny.dataset(32), EPOCHS, run=path / "run", verbose=False
+    )
+    index = strategy.cluster_resolver.task_id
+    evaluation = tiny.dataset(21, 8, seed=1, drop_remainder=False)
+    np.savez(
+        path / f"worker{index}.npz",
+        *tiny.weights(trainer),
+        logits=trainer.predict(evaluation),
+        loss=rows[-1]["train/loss"],
+        accuracy=trainer.evaluate(evaluation)["accuracy"],
+    )
+
+
+def make_trainer(strategy):
+    return tiny.trainer(
+        strategy,
+        loss=tiny.composite("mmce"),
+        l2=0.01,
+        clip_norm=0.5,
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
+    )
+
+
+if __name__ == "__main__":
+    main()
