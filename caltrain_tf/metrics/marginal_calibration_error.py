@@ -11,8 +11,8 @@ from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.calibration_error import power_mean
 from caltrain_tf.metrics.inputs import check_predictions
 from caltrain_tf.metrics.options import check_bins
-from caltrain_tf.metrics.options import check_number
 from caltrain_tf.metrics.rows import shift_logits
+from caltrain_tf.ops.options import check_number
 
 # Columns are copied in groups. 16 float32 are a cache line, so that every line
 # of the array is read once; but a group is no more than 1/16 of the array.
@@ -66,7 +66,7 @@ def marginal_calibration_error(
     """
     check_bins(num_bins, norm, binning)
     if threshold is not None:
-        check_number("threshold", threshold, low=0, high=1)
+        check_number("threshold", threshold, low=0, high=1, closed=True)
     probs, labels = check_predictions(probs, labels, from_logits)
     num_examples, num_classes = probs.shape
     log_totals = _log_totals(probs) if from_logits else None

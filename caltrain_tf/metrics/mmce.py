@@ -3,8 +3,8 @@
 import numpy as np
 
 from caltrain_tf.metrics.binning import sort_together
-from caltrain_tf.metrics.options import check_number
 from caltrain_tf.metrics.top_label import top_label
+from caltrain_tf.ops.options import check_number
 
 # Below it, the kernel's factors exp(1 / width) would leave float64.
 SMALLEST_WIDTH = 0.002
@@ -39,7 +39,7 @@ def mmce(probs, labels, width=0.4, *, from_logits=False):
         Kumar et al., "Trainable Calibration Measures for Neural Networks from
         Kernel Mean Embeddings", 2018.
     """
-    check_number("width", width, low=SMALLEST_WIDTH)
+    check_number("width", width, low=SMALLEST_WIDTH, closed=True)
     return mmce_of_confidence(*top_label(probs, labels, from_logits), width)
 
 

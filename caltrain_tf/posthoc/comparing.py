@@ -7,6 +7,7 @@ from caltrain_tf.metrics.calibration_error import error_of_confidence
 from caltrain_tf.metrics.inputs import check_predictions
 from caltrain_tf.metrics.negative_log_likelihood import nll_of_rows
 from caltrain_tf.metrics.top_label import top_label
+from caltrain_tf.ops.options import check_count
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.comparison import METRICS
 from caltrain_tf.posthoc.comparison import Comparison
@@ -14,7 +15,6 @@ from caltrain_tf.posthoc.comparison import Score
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
 from caltrain_tf.posthoc.matrix import MatrixScaling
-from caltrain_tf.posthoc.options import check_count
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 from caltrain_tf.posthoc.vector import VectorScaling
 
