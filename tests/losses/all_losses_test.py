@@ -181,11 +181,10 @@ def test_labels_may_be_ids_one_hot_or_a_column(name):
     assert np.isfinite(loss(smoothed, logits))
 
 
-@pytest.mark.parametrize("name", SECONDARY)
+# The marginal error compares whole label distributions.
+@pytest.mark.parametrize("name", sorted(SECONDARY.keys() - {"sb_marginal_ece"}))
 def test_soft_labels_count_as_their_most_probable_class(name):
     labels, logits = batch(20, 5)
-    if name == "sb_marginal_ece":
-        pytest.skip("compares whole label distributions")
     loss = ct.losses.get(name, from_logits=True)
     smoothed = 0.9 * np.eye(5, dtype="float32")[labels] + 0.02
     np.testing.assert_allclose(loss(smoothed, logits), loss(labels, logits))
