@@ -6,7 +6,6 @@ functions raise an error that names the row.
 """
 
 import keras
-import numpy as np
 from keras import ops
 
 from caltrain_tf.ops.precision import to_float32
@@ -178,7 +177,7 @@ def _to_numpy_if_known(tensor):
     if keras.backend.backend() == "torch":
         return None
     try:
-        return np.asarray(ops.convert_to_numpy(tensor))
+        return ops.convert_to_numpy(tensor)
     except (NotImplementedError, TypeError, ValueError, AttributeError):
         return None
 
@@ -189,7 +188,7 @@ def _check_labels(labels, num_classes):
         return
     invalid = ~((labels >= 0) & (labels < num_classes) & (labels % 1 == 0))
     if invalid.any():
-        row = int(np.argmax(invalid))
+        row = int(invalid.argmax())
         raise ValueError(
             f"`y_true` must hold class ids from 0 to {num_classes - 1}. "
             f"Received: y_true[{row}]={labels[row]:g}"
@@ -200,10 +199,10 @@ def _check_probabilities(name, rows):
     # Written so that NaN passes: a diverged model shows as a NaN loss.
     outside = (rows < -SUM_TOLERANCE) | (rows > 1.0 + SUM_TOLERANCE)
     invalid = outside.any(axis=1) | (
-        np.abs(rows.sum(axis=1) - 1.0) > SUM_TOLERANCE
+        abs(rows.sum(axis=1) - 1.0) > SUM_TOLERANCE
     )
     if invalid.any():
-        row = int(np.argmax(invalid))
+        row = int(invalid.argmax())
         hint = (
             " If they are logits, pass `from_logits=True`."
             if name == "y_pred"
