@@ -7,7 +7,8 @@ BYTES_A_SECOND = 819e9
 
 HEADER = """\
 | loss | compiled | CPU s | GFLOP | GB accessed | ms, estimated \
-| arguments MiB | temporaries MiB | code MiB | + FLOP | + bytes | + time | + memory |
+| arguments MiB | temporaries MiB | code MiB \
+| + FLOP | + bytes | + time | + memory |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
