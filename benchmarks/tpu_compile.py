@@ -10,12 +10,14 @@ No TPU is needed: libtpu compiles the training steps of `configs/cifar10.py`
 with each secondary loss. Only shapes go in. All figures are for one core and
 one step. FLOPs and bytes are the compiler's count for the program that it made;
 memory is what that program asks for. The time is no measurement either: it is
-FLOPs at the peak rate or bytes at the memory's, whichever takes longer.
+FLOPs at the peak rate or bytes at the memory's, whichever takes longer. It
+serves to compare the rows of a table, not to foretell a step's time.
 `jax_train_step.py` has the step and says what it means over several cores.
 
 A step takes minutes to compile. Rows that the JSON file has are not compiled
 again, so that the same command goes on where it was stopped. With `--quick` the
-compiler optimises less and takes less time; temporaries come out larger.
+compiler optimises less and is done sooner: another program of the same FLOPs,
+with other counts of bytes and memory.
 """
 
 import argparse
