@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,7 +13,10 @@ SCRIPT = ROOT / "benchmarks" / "tpu_compile.py"
 
 def run(*flags):
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *flags], capture_output=True, text=True
+        [sys.executable, str(SCRIPT), *flags],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
     )
 
 
