@@ -37,7 +37,10 @@ def standardize(y_true, y_pred, from_logits=False, sample_weight=None):
     _check_shapes(y_true, y_pred)
     y_pred = to_float32(y_pred)
     if from_logits:
-        y_pred = ops.clip(y_pred, -LARGEST_LOGIT, LARGEST_LOGIT)
+        # Not `clip`, which some compilers turn NaN into a number with: a
+        # diverged model has to show.
+        y_pred = ops.where(y_pred > LARGEST_LOGIT, LARGEST_LOGIT, y_pred)
+        y_pred = ops.where(y_pred < -LARGEST_LOGIT, -LARGEST_LOGIT, y_pred)
     y_true = ops.cast(y_true, "float32")
     if y_true.shape[-1] == 1 and len(y_true.shape) == 2:
         y_true = ops.squeeze(y_true, -1)

@@ -302,3 +302,14 @@ def test_compiled_with_unknown_batch_size(name):
         np.testing.assert_allclose(
             compiled(labels, logits), loss(labels, logits), rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("jit_compile", [None, False, True])
+def test_a_diverged_model_shows(name, jit_compile):
+    labels, logits = batch(6, 4)
+    logits[2, 1] = np.nan
+    loss = ct.losses.get(name, from_logits=True)
+    if jit_compile is not None:
+        loss = tf.function(loss, jit_compile=jit_compile)
+    assert np.isnan(loss(labels, logits))
