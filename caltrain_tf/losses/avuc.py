@@ -59,8 +59,9 @@ def avuc(
     )
     if threshold is None:
         threshold = 0.5 * predictions.largest_entropy(y_pred.shape[1])
+    entropy = predictions.entropy(y_pred, from_logits)
+    # XLA shares this softmax with the entropy.
     probs = predictions.probabilities(y_pred, from_logits)
-    entropy = predictions.entropy(probs)
     confidence = ops.max(probs, axis=-1)
     if stop_gradient:
         confidence = ops.stop_gradient(confidence)

@@ -63,8 +63,7 @@ def soft_avuc(
     y_true, y_pred, weight = labels.standardize(
         y_true, y_pred, from_logits, sample_weight
     )
-    probs = predictions.probabilities(y_pred, from_logits)
-    entropy = predictions.entropy(probs)
+    entropy = predictions.entropy(y_pred, from_logits)
     share = entropy / predictions.largest_entropy(y_pred.shape[1])
     share = ops.clip(share, _MARGIN, 1.0 - _MARGIN)
     log_odds = ops.log(share) - ops.log1p(-share)

@@ -1,4 +1,5 @@
 import numpy as np
+import tensorflow as tf
 
 from caltrain_tf.ops import predictions
 
@@ -20,11 +21,27 @@ def test_confidence_needs_no_softmax():
 def test_entropy():
     smoothed = (1 - 1e-5) * PROBS.astype("float64") + 1e-5 / 7
     expected = -(smoothed * np.log(smoothed)).sum(axis=1)
-    np.testing.assert_allclose(predictions.entropy(PROBS), expected, rtol=1e-5)
-    uniform = predictions.entropy(np.full((1, 7), 1 / 7, "float32"))
+    for y_pred, from_logits in ((LOGITS, True), (PROBS, False)):
+        entropy = predictions.entropy(y_pred, from_logits)
+        np.testing.assert_allclose(entropy, expected, rtol=2e-5)
+    uniform = predictions.entropy(np.zeros((1, 7), "float32"), True)
     np.testing.assert_allclose(
         uniform, predictions.largest_entropy(7), rtol=1e-6
     )
+
+
+def test_the_gradient_of_entropy_is_that_of_the_softmax():
+    logits = tf.constant(LOGITS)
+    weights = np.linspace(-1, 2, 50, dtype="float32")
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(logits)
+        probs = tf.nn.softmax(logits)
+        totals = [
+            tf.reduce_sum(weights * predictions.entropy(logits, True)),
+            tf.reduce_sum(weights * predictions.entropy(probs, False)),
+        ]
+    ours, automatic = (tape.gradient(total, logits) for total in totals)
+    np.testing.assert_allclose(ours, automatic, atol=1e-6)
 
 
 def test_ties_are_predicted_as_the_first_class():
