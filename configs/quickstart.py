@@ -19,4 +19,6 @@ def get_config():
     config.optimizer.decay_epochs = (12, 16)
     config.evaluate_every = 2
     config.steps_per_execution = 10
+    # On a CPU, oneDNN's convolutions are faster than XLA's.
+    config.jit_compile = False
     return config

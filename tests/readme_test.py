@@ -21,13 +21,15 @@ def names(tmp_path, monkeypatch):
     labels = rng.integers(0, 3, 64)
     model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])
     val_logits = rng.normal(0, 3, (200, 3)).astype("float32")
+    # Over-confident: the labels follow softer probabilities.
+    noisy = val_logits + 2 * rng.gumbel(size=(200, 3))
     return {
         "model": model,
         "train": tf.data.Dataset.from_tensor_slices((images, labels)).batch(16),
         "val_logits": val_logits,
-        "val_labels": rng.integers(0, 3, 200),
+        "val_labels": noisy.argmax(axis=1),
         "probs": np.asarray(keras.ops.softmax(val_logits)),
-        "labels": rng.integers(0, 3, 200),
+        "labels": noisy.argmax(axis=1),
     }
 
 

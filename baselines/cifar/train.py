@@ -5,12 +5,15 @@ python baselines/cifar/train.py --config=configs/quickstart.py \
       --primary=focal --secondary=sb_ece
 """
 
+import os
 import pathlib
 
-from absl import app
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from caltrain_tf.experiments import run_from_flags
-from caltrain_tf.experiments.flags import define
+from absl import app  # noqa: E402
+
+from caltrain_tf.experiments import run_from_flags  # noqa: E402
+from caltrain_tf.experiments.flags import define  # noqa: E402
 
 CONFIG = define(pathlib.Path(__file__).parents[2] / "configs" / "cifar10.py")
 

@@ -3,12 +3,15 @@ r"""Trains on ImageNet.
 python baselines/imagenet/train.py --primary=nll --secondary=s_avuc --tpu=local
 """
 
+import os
 import pathlib
 
-from absl import app
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from caltrain_tf.experiments import run_from_flags
-from caltrain_tf.experiments.flags import define
+from absl import app  # noqa: E402
+
+from caltrain_tf.experiments import run_from_flags  # noqa: E402
+from caltrain_tf.experiments.flags import define  # noqa: E402
 
 CONFIG = define(pathlib.Path(__file__).parents[2] / "configs" / "imagenet.py")
 

@@ -41,8 +41,12 @@ def load_predictions(path):
         `(logits, labels)`.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            logits, labels = file["logits"], file["labels"]
+        # Opened here: NumPy leaves a file that it cannot read open.
+        with (
+            open(path, "rb") as file,
+            np.load(file, allow_pickle=False) as arrays,
+        ):
+            logits, labels = arrays["logits"], arrays["labels"]
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as e:

@@ -4,6 +4,7 @@ import os
 
 from absl import app
 from absl import flags
+from absl import logging
 from ml_collections import config_flags
 
 from caltrain_tf import evaluation
@@ -81,6 +82,9 @@ def run_from_flags(config_holder, argv):
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     values = flags.FLAGS
+    if not values["verbosity"].present:
+        # TensorFlow reports every checkpoint, in the middle of our progress.
+        logging.set_verbosity(logging.WARNING)
     strategy = training.get_strategy(
         tpu=values.tpu,
         num_gpus=values.num_gpus,

@@ -49,10 +49,18 @@ def inner_edges(confidence, num_bins, binning):
         `(num_bins - 1,)`, not decreasing.
     """
     if binning == "equal_width":
-        return np.linspace(0, 1, num_bins + 1)[1:-1]
+        return equal_width_edges(num_bins)
     # A full sort of floats is vectorised in NumPy, and five times as fast as
     # a partition around 14 values.
     return np.sort(confidence)[edge_ranks(len(confidence), num_bins)]
+
+
+def equal_width_edges(num_bins):
+    """The multiples of 1/num_bins between 0 and 1.
+
+    Not from linspace, whose 3/5 is the next number above 0.6.
+    """
+    return np.arange(1, num_bins) / num_bins
 
 
 def edge_ranks(num_examples, num_bins):
@@ -70,6 +78,22 @@ def bin_indices(confidence, edges):
     for edge in edges:
         indices += confidence >= edge
     return indices
+
+
+def sort_together(confidence, correct):
+    """Both arrays in the order of the confidences.
+
+    Confidences are not negative, so that their bits sort like integers, and
+    below 2, so that the highest bits are free: correctness fits in beside them.
+    One sort of integers is several times as fast as `argsort`.
+    """
+    integers = np.dtype(f"u{confidence.itemsize}")
+    packed = confidence.view(integers) << 1
+    packed |= correct
+    packed.sort()
+    correct = (packed & 1).astype(bool)
+    packed >>= 1
+    return packed.view(confidence.dtype), correct
 
 
 def fill_bins(confidence, correct, edges):

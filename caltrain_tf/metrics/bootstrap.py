@@ -22,14 +22,14 @@ from caltrain_tf.metrics.mmce import mmce
 from caltrain_tf.metrics.mmce import mmce_of_confidence
 from caltrain_tf.metrics.negative_log_likelihood import negative_log_likelihood
 from caltrain_tf.metrics.negative_log_likelihood import nll_of_rows
-from caltrain_tf.metrics.options import check_choice
-from caltrain_tf.metrics.options import check_count
-from caltrain_tf.metrics.options import check_number
 from caltrain_tf.metrics.smooth_calibration_error import (
     smooth_calibration_error,
 )
 from caltrain_tf.metrics.smooth_calibration_error import smooth_of_confidence
 from caltrain_tf.metrics.top_label import top_label
+from caltrain_tf.ops.options import check_choice
+from caltrain_tf.ops.options import check_count
+from caltrain_tf.ops.options import check_number
 
 # Metrics that need only confidences and correctness, and means of a value of
 # each example: the predictions are read once, not once a resample.

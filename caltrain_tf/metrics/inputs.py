@@ -86,7 +86,7 @@ def as_labels(labels, num_rows, num_classes, name="labels"):
             f"`{name}` must hold class ids from 0 to {num_classes - 1}. "
             f"Received: {name}[{row}]={labels[row]}"
         )
-    return labels.astype(np.int64)
+    return labels.astype(np.int64, copy=False)
 
 
 def check_values(predictions, from_logits=False, name="probs"):
@@ -100,7 +100,9 @@ def check_values(predictions, from_logits=False, name="probs"):
     )
 
 
-def check_block(block, first_row, from_logits=False, name="probs"):
+def check_block(
+    block, first_row, from_logits=False, name="probs", highest=None
+):
     """Raises if a row of this block is not what it should be.
 
     Args:
@@ -108,9 +110,11 @@ def check_block(block, first_row, from_logits=False, name="probs"):
         first_row: The index of the block's first row, for the error.
         from_logits: Whether these are logits.
         name: How errors call the predictions.
+        highest: The largest value of the block, if it is known already.
     """
     # NaN goes through min, max and sum, and compares false with anything.
-    low, high = block.min(), block.max()
+    low = block.min()
+    high = block.max() if highest is None else highest
     if from_logits:
         if not (np.isfinite(low) and np.isfinite(high)):
             _raise_first(block, first_row, from_logits, name)

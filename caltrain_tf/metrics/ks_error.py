@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from caltrain_tf.metrics.binning import sort_together
 from caltrain_tf.metrics.top_label import top_label
 
 
@@ -35,8 +36,9 @@ def ks_error(probs, labels, *, from_logits=False):
 
 def ks_of_confidence(confidence, correct):
     """`ks_error`, given confidences and correctness `(N,)`."""
-    order = np.argsort(confidence)
-    confidence = confidence[order]
-    excess = np.cumsum(confidence - correct[order], dtype=np.float64)
-    last_of_ties = np.append(confidence[1:] != confidence[:-1], True)
-    return float(np.abs(excess[last_of_ties]).max() / len(excess))
+    confidence, correct = sort_together(confidence, correct)
+    excess = np.subtract(confidence, correct, dtype=np.float64)
+    np.cumsum(excess, out=excess)
+    # Inside of a group of ties the sum depends on their order.
+    excess[:-1][confidence[1:] == confidence[:-1]] = 0
+    return float(np.abs(excess, out=excess).max() / len(excess))

@@ -1,19 +1,23 @@
 """The calibration error of all class probabilities, class by class."""
 
+import itertools
+
 import numpy as np
 
 from caltrain_tf.metrics.binning import Bins
 from caltrain_tf.metrics.binning import edge_ranks
+from caltrain_tf.metrics.binning import equal_width_edges
 from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.calibration_error import power_mean
 from caltrain_tf.metrics.inputs import check_predictions
 from caltrain_tf.metrics.options import check_bins
-from caltrain_tf.metrics.options import check_number
 from caltrain_tf.metrics.rows import shift_logits
+from caltrain_tf.ops.options import check_number
 
-# One cache line of float32: columns are copied in groups, so that every line
-# of the array is read once.
-CLASSES_PER_GROUP = 16
+# Columns are copied in groups. 16 float32 are a cache line, so that every line
+# of the array is read once; but a group is no more than 1/16 of the array.
+MOST_CLASSES_IN_A_GROUP = 16
+FEWEST_GROUPS = 16
 
 
 def marginal_calibration_error(
@@ -62,7 +66,7 @@ def marginal_calibration_error(
     """
     check_bins(num_bins, norm, binning)
     if threshold is not None:
-        check_number("threshold", threshold, low=0, high=1)
+        check_number("threshold", threshold, low=0, high=1, closed=True)
     probs, labels = check_predictions(probs, labels, from_logits)
     num_examples, num_classes = probs.shape
     log_totals = _log_totals(probs) if from_logits else None
@@ -80,11 +84,13 @@ def marginal_calibration_error(
         ]
 
     column_bytes = probs.itemsize * num_examples
+    classes_in_a_group = num_classes // FEWEST_GROUPS
+    classes_in_a_group = min(classes_in_a_group, MOST_CLASSES_IN_A_GROUP)
     of_classes = map_blocks(
         errors,
         num_classes,
         column_bytes,
-        block_bytes=CLASSES_PER_GROUP * column_bytes,
+        block_bytes=max(classes_in_a_group, 1) * column_bytes,
     )
     of_classes = np.concatenate(of_classes)
     if norm == np.inf:
@@ -104,16 +110,17 @@ def _class_error(column, is_class, num_bins, norm, binning, threshold):
     if binning == "equal_mass":
         edges = column[edge_ranks(len(column), num_bins)]
     else:
-        edges = np.linspace(0, 1, num_bins + 1)[1:-1]
+        edges = equal_width_edges(num_bins)
     starts = _starts(column, edges)
     count = np.diff(starts)
-    # Without the empty bins, each sum ends where the next one begins.
-    filled = count > 0
-    sums = np.zeros(num_bins)
-    sums[filled] = np.add.reduceat(
-        column, starts[:-1][filled], dtype=np.float64
+    # Not reduceat, which would make a float64 copy of the column.
+    sums = [
+        column[first:last].sum(dtype=np.float64)
+        for first, last in itertools.pairwise(starts)
+    ]
+    bins = Bins(
+        count.astype(float), np.array(sums), np.diff(_starts(hits, edges))
     )
-    bins = Bins(count.astype(float), sums, np.diff(_starts(hits, edges)))
     error = power_mean(bins.confidence - bins.accuracy, norm, bins.weight)
     return error if norm == np.inf else error**norm
 

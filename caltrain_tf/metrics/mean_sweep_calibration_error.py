@@ -4,10 +4,11 @@ import numpy as np
 
 from caltrain_tf.metrics.binning import Bins
 from caltrain_tf.metrics.binning import edge_ranks
+from caltrain_tf.metrics.binning import sort_together
 from caltrain_tf.metrics.calibration_error import power_mean
 from caltrain_tf.metrics.options import NORMS
-from caltrain_tf.metrics.options import check_choice
 from caltrain_tf.metrics.top_label import top_label
+from caltrain_tf.ops.options import check_choice
 
 
 def mean_sweep_calibration_error(probs, labels, norm=2, *, from_logits=False):
@@ -42,9 +43,7 @@ def mean_sweep_calibration_error(probs, labels, norm=2, *, from_logits=False):
 
 def sweep_of_confidence(confidence, correct, norm=2):
     """`mean_sweep_calibration_error`, given confidences and correctness."""
-    order = np.argsort(confidence)
-    confidence = confidence[order]
-    correct = correct[order]
+    confidence, correct = sort_together(confidence, correct)
     # Sums over all examples before each one; ties begin where the first does.
     hits_before = np.concatenate([[0], np.cumsum(correct)])
     first_of_ties = np.searchsorted(confidence, confidence, side="left")

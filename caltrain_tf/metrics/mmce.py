@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from caltrain_tf.metrics.options import check_number
+from caltrain_tf.metrics.binning import sort_together
 from caltrain_tf.metrics.top_label import top_label
+from caltrain_tf.ops.options import check_number
 
 # Below it, the kernel's factors exp(1 / width) would leave float64.
 SMALLEST_WIDTH = 0.002
@@ -38,15 +39,15 @@ def mmce(probs, labels, width=0.4, *, from_logits=False):
         Kumar et al., "Trainable Calibration Measures for Neural Networks from
         Kernel Mean Embeddings", 2018.
     """
-    check_number("width", width, low=SMALLEST_WIDTH)
+    check_number("width", width, low=SMALLEST_WIDTH, closed=True)
     return mmce_of_confidence(*top_label(probs, labels, from_logits), width)
 
 
 def mmce_of_confidence(confidence, correct, width=0.4):
     """`mmce`, given confidences and correctness `(N,)`."""
-    order = np.argsort(confidence)
-    points = confidence[order].astype(np.float64)
-    excess = points - correct[order]
+    confidence, correct = sort_together(confidence, correct)
+    points = confidence.astype(np.float64)
+    excess = points - correct
     rising = excess * np.exp((points - points[0]) / width)
     # sum_{j < i} e_j exp((x_j - x_i) / width) for every i.
     before = np.concatenate([[0.0], np.cumsum(rising)[:-1]])

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from caltrain_tf.metrics.binning import ROWS_PER_BLOCK
+from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.top_label import top_label
 
 # The grid has at least this many cells in one bandwidth.
@@ -51,13 +53,11 @@ def smooth_calibration_error(probs, labels, *, from_logits=False):
 
 def smooth_of_confidence(confidence, correct):
     """`smooth_calibration_error`, given confidences and correctness."""
-    confidence = confidence.astype(np.float64)
-    excess = (confidence - correct) / len(confidence)
-    if not excess.any():
+    if np.array_equal(confidence, correct):
         return 0.0
     size = FIRST_GRID
     while True:
-        bandwidth = _fixed_point(_spread(confidence, excess, size))
+        bandwidth = _fixed_point(_spread(confidence, correct, size))
         if bandwidth * size >= CELLS_PER_BANDWIDTH or size >= LARGEST_GRID:
             return bandwidth
         size *= 4
@@ -84,26 +84,36 @@ def _fixed_point(cells):
     return float((low + high) / 2)
 
 
-def _spread(points, values, size):
-    """Values on the centres of `size` cells of [0, 1].
+def _spread(confidence, correct, size):
+    """The mean excess on the centres of `size` cells of [0, 1].
 
-    Each is shared by the four nearest centres, in proportions that keep its
-    moments up to the third: those of cubic interpolation. Centres outside are
-    the mirror images of those inside.
+    Each example is shared by the four nearest centres, in proportions that keep
+    its moments up to the third: those of cubic interpolation. Centres outside
+    are the mirror images of those inside.
     """
-    position = points * size - 0.5
-    left = np.floor(position)
-    t = position - left
-    shares = (
-        -t * (t - 1) * (t - 2) / 6,
-        (t + 1) * (t - 1) * (t - 2) / 2,
-        -(t + 1) * t * (t - 2) / 2,
-        (t + 1) * t * (t - 1) / 6,
+
+    def spread_block(start, stop):
+        points = confidence[start:stop].astype(np.float64)
+        excess = points - correct[start:stop]
+        position = points * size - 0.5
+        left = np.floor(position)
+        t = position - left
+        shares = (
+            -t * (t - 1) * (t - 2) / 6,
+            (t + 1) * (t - 1) * (t - 2) / 2,
+            -(t + 1) * t * (t - 2) / 2,
+            (t + 1) * t * (t - 1) / 6,
+        )
+        cells = np.zeros(size)
+        for offset, share in enumerate(shares, start=-1):
+            index = left.astype(np.int64) + offset
+            index = np.where(index < 0, -1 - index, index)
+            index = np.where(index >= size, 2 * size - 1 - index, index)
+            cells += np.bincount(index, weights=excess * share, minlength=size)
+        return cells
+
+    # 128 bytes: what an example takes with its temporaries.
+    blocks = map_blocks(
+        spread_block, len(confidence), 128, block_bytes=128 * ROWS_PER_BLOCK
     )
-    cells = np.zeros(size)
-    for offset, share in enumerate(shares, start=-1):
-        index = left.astype(np.int64) + offset
-        index = np.where(index < 0, -1 - index, index)
-        index = np.where(index >= size, 2 * size - 1 - index, index)
-        cells += np.bincount(index, weights=values * share, minlength=size)
-    return cells
+    return np.sum(blocks, axis=0) / len(confidence)

@@ -44,8 +44,8 @@ def top_label(predictions, labels, from_logits=False, name="probs"):
         block = predictions[start:stop]
         if num_classes <= LONGEST_SHORT_ROW:
             block = np.asfortranarray(block)
-        check_block(block, start, from_logits, name)
         largest, predicted = _largest(block)
+        check_block(block, start, from_logits, name, largest.max())
         np.equal(predicted, labels[start:stop], out=correct[start:stop])
         if from_logits:
             powers = shift_logits(block, largest[:, None])

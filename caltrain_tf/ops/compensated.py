@@ -20,5 +20,8 @@ def add(high, low, value):
     """
     total = high + value
     added = total - high
-    error = (high - (total - added)) + (value - added)
-    return total, low + error
+    low = low + ((high - (total - added)) + (value - added))
+    # What has gathered in `low` moves up, so that it stays small beside `high`
+    # and loses nothing itself.
+    high = total + low
+    return high, low - (high - total)

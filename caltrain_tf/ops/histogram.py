@@ -75,7 +75,7 @@ def even_cells(values, num_bins, cells_per_bin):
     An edge belongs to the bin above it. A float32 is at least j/num_bins if it
     is at least the first float32 that is.
     """
-    exact = np.linspace(0, 1, num_bins + 1)[1:-1]
+    exact = np.arange(1, num_bins) / num_bins
     edges = exact.astype("float32")
     edges = np.where(edges < exact, np.nextafter(edges, np.float32(2)), edges)
     bins = ops.zeros_like(values, dtype="int32")

@@ -1,8 +1,8 @@
 """Calibrators that are fitted after training."""
 
 from caltrain_tf.posthoc import saving
+from caltrain_tf.posthoc.comparing import compare
 from caltrain_tf.posthoc.comparison import Comparison
-from caltrain_tf.posthoc.comparison import compare
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
 from caltrain_tf.posthoc.matrix import MatrixScaling

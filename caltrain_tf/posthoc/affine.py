@@ -3,13 +3,13 @@
 import numpy as np
 from scipy.special import log_softmax
 
+from caltrain_tf.ops.options import check_count
+from caltrain_tf.ops.options import check_number
 from caltrain_tf.posthoc import cross_validation
 from caltrain_tf.posthoc import layers
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import penalized
 from caltrain_tf.posthoc.base import Calibrator
-from caltrain_tf.posthoc.options import check_count
-from caltrain_tf.posthoc.options import check_positive
 
 # Strengths of a penalty that cross-validation tries, for each parameter that it
 # is the mean over. The strongest leave the parameters where they start.
@@ -100,7 +100,7 @@ class TemperedCalibrator(AffineCalibrator):
         """Takes the options; see the subclasses."""
         super().__init__(cv=cv, max_iterations=max_iterations)
         if penalty is not None:
-            check_positive("penalty", penalty, zero_allowed=True)
+            check_number("penalty", penalty, low=0, closed=True)
         self.penalty = penalty
 
     def _fit(self, rows):

@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from caltrain_tf.ops.options import check_number
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import penalized
 from caltrain_tf.posthoc.affine import CV_TOLERANCE
 from caltrain_tf.posthoc.affine import STRENGTHS
 from caltrain_tf.posthoc.affine import TOLERANCE
 from caltrain_tf.posthoc.affine import AffineCalibrator
-from caltrain_tf.posthoc.options import check_positive
 
 
 class DirichletCalibration(AffineCalibrator):
@@ -64,9 +64,9 @@ class DirichletCalibration(AffineCalibrator):
         """See the class."""
         super().__init__(cv=cv, max_iterations=max_iterations)
         if off_diagonal is not None:
-            check_positive("off_diagonal", off_diagonal, zero_allowed=True)
+            check_number("off_diagonal", off_diagonal, low=0, closed=True)
         if intercept is not None:
-            check_positive("intercept", intercept, zero_allowed=True)
+            check_number("intercept", intercept, low=0, closed=True)
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 

@@ -42,7 +42,7 @@ def minimize(value_and_gradient, start, *, max_iterations, tolerance):
     history = deque(maxlen=MEMORY)
     for _ in range(max_iterations):
         direction = -_times_inverse_hessian(gradient, history)
-        slope = np.vdot(gradient, direction)
+        slope = _dot(gradient, direction)
         step = 1.0
         for _ in range(MAX_HALVINGS):
             next_point = point + step * direction
@@ -55,7 +55,7 @@ def minimize(value_and_gradient, start, *, max_iterations, tolerance):
             break
         change = next_gradient - gradient
         moved = next_point - point
-        product = np.vdot(change, moved)
+        product = _dot(change, moved)
         if product > 0:
             history.append((moved, change, product))
         decrease = value - next_value
@@ -70,14 +70,19 @@ def _times_inverse_hessian(gradient, history):
     result = gradient.copy()
     weights = []
     for moved, change, product in reversed(history):
-        weight = np.vdot(moved, result) / product
+        weight = _dot(moved, result) / product
         result -= weight * change
         weights.append(weight)
     if history:
         _, change, product = history[-1]
-        result *= product / np.vdot(change, change)
+        result *= product / _dot(change, change)
     for (moved, change, product), weight in zip(
         history, reversed(weights), strict=True
     ):
-        result += (weight - np.vdot(change, result) / product) * moved
+        result += (weight - _dot(change, result) / product) * moved
     return result
+
+
+def _dot(a, b):
+    # BLAS would start threads for it, which costs more than it saves.
+    return float(np.sum(a * b))

@@ -11,6 +11,8 @@ import tensorflow as tf
 from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.inputs import as_labels
 from caltrain_tf.metrics.inputs import as_predictions
+from caltrain_tf.posthoc.views import View
+from caltrain_tf.posthoc.views import chooser
 
 # What one core works on at a time. Fits into an L2 cache of 2 MiB with one
 # temporary, and is large enough for NumPy's cost of a call not to matter.
@@ -89,7 +91,7 @@ class ArrayRows:
 
     def fold(self, index, num_folds, held_out):
         """Every n-th row, or all the others: for cross-validation."""
-        choose = _chooser(index, num_folds, held_out)
+        choose = chooser(index, num_folds, held_out)
         if self.logits.nbytes <= SMALL_BYTES:
             return ArrayRows(*choose(self.logits, self.labels, 0))
         return View(self, choose)
@@ -157,7 +159,7 @@ class DatasetRows:
 
     def fold(self, index, num_folds, held_out):
         """As `ArrayRows.fold`; the order must be the same in every pass."""
-        return View(self, _chooser(index, num_folds, held_out))
+        return View(self, chooser(index, num_folds, held_out))
 
     def _batches(self):
         start = 0
@@ -173,53 +175,8 @@ class DatasetRows:
             start += len(logits)
 
 
-class View:
-    """Rows that are changed, or chosen, block by block while they pass."""
-
-    def __init__(self, rows, change):
-        """Takes rows and a function of `(logits, labels, start)`.
-
-        Args:
-            rows: `ArrayRows`, `DatasetRows` or a `View`.
-            change: Returns the block's logits and labels as they shall be.
-        """
-        self.rows = rows
-        self.change = change
-        self.num_classes = rows.num_classes
-
-    def map(self, function):
-        """As `ArrayRows.map`, without empty blocks."""
-        results = self.rows.map(
-            lambda *block: [function(*part) for part in self._changed(*block)]
-        )
-        return [result for part in results for result in part]
-
-    def blocks(self):
-        """As `ArrayRows.blocks`, without empty blocks."""
-        for block in self.rows.blocks():
-            yield from self._changed(*block)
-
-    def fold(self, index, num_folds, held_out):
-        """As `ArrayRows.fold`."""
-        return View(self, _chooser(index, num_folds, held_out))
-
-    def _changed(self, logits, labels, start):
-        logits, labels = self.change(logits, labels, start)
-        if len(labels):
-            yield logits, labels, start
-
-
 def _joined(parts):
     return ArrayRows(
         np.concatenate([part.logits for part in parts]),
         np.concatenate([part.labels for part in parts]),
     )
-
-
-def _chooser(index, num_folds, held_out):
-    def choose(logits, labels, start):
-        fold = (start + np.arange(len(labels))) % num_folds
-        chosen = (fold == index) == held_out
-        return logits[chosen], labels[chosen]
-
-    return choose

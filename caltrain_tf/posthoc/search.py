@@ -20,37 +20,13 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from caltrain_tf.posthoc import tempered
+from caltrain_tf.posthoc.panel import Panel
 
 NODE_RATIO = 1.25
 # Of log b around a minimum, for the last digits.
 FOCUS = 0.01
 # A side ends at the latest where b * spread of the logits is this.
 LOWEST, HIGHEST = 1e-4, 1e5
-
-
-class Panel:
-    """All temperatures between two nodes."""
-
-    def __init__(self, nodes, left, low, high):
-        """Takes `Nodes`, the left one's index, and log b at both ends."""
-        self.low, self.high = low, high
-        self.correct = nodes.correct
-        self._coefficients = _quintic(nodes, left, low, high)
-
-    def confidence(self, position):
-        """Confidences of all rows at log b = `position`."""
-        t = (position - self.low) / (self.high - self.low)
-        log_sum = self._coefficients[-1] * t
-        for coefficient in self._coefficients[-2:0:-1]:
-            log_sum += coefficient
-            log_sum *= t
-        log_sum += self._coefficients[0]
-        np.negative(log_sum, out=log_sum)
-        return np.minimum(np.exp(log_sum, out=log_sum), 1.0)
-
-    def gap(self, position):
-        """Mean confidence - accuracy, which no error can be below."""
-        return np.mean(self.confidence(position)) - np.mean(self.correct)
 
 
 class Search:
@@ -119,65 +95,43 @@ class Search:
     def _add(self, rows, stretches):
         """Evaluates stretches of neighbouring nodes in one pass."""
         nodes = tempered.evaluate_nodes(rows, np.exp(np.concatenate(stretches)))
+        bounds = []
         first = 0
         for stretch in stretches:
             for i in range(len(stretch) - 1):
-                low, high = stretch[i : i + 2]
-                panel = Panel(nodes, first + i, low, high)
+                panel = Panel(nodes, first + i, *stretch[i : i + 2])
                 self.panels.append(panel)
-                for x in np.linspace(low, high, self.grid + 1):
-                    if x not in self.tried:
-                        self.tried[x] = self.error(
-                            panel.confidence(x), panel.correct
-                        )
+                for x in np.linspace(panel.low, panel.high, self.grid + 1):
+                    bounds.append((abs(panel.gap(x)), x, panel))
             first += len(stretch)
         self.panels.sort(key=lambda panel: panel.low)
-
-
-def _quintic(nodes, left, low, high):
-    """Coefficients in t of the log-normaliser L, `(6, rows)`.
-
-    t goes from 0 to 1 while log b goes from `low` to `high`. In log b, the
-    slope of L is b mean and its curvature b^2 variance + b mean.
-    """
-    width = high - low
-    value, slope, bend = [], [], []
-    for node, position in ((left, low), (left + 1, high)):
-        inverse = math.exp(position)
-        first = inverse * nodes.mean[node]
-        value.append(nodes.log_sum[node])
-        slope.append(first * width)
-        bend.append((inverse**2 * nodes.variance[node] + first) * width**2)
-    rise = value[1] - value[0] - slope[0] - bend[0] / 2
-    turn = slope[1] - slope[0] - bend[0]
-    twist = bend[1] - bend[0]
-    return np.stack(
-        [
-            value[0],
-            slope[0],
-            bend[0] / 2,
-            10 * rise - 4 * turn + twist / 2,
-            -15 * rise + 7 * turn - twist,
-            6 * rise - 3 * turn + twist / 2,
-        ]
-    )
+        best = min(self.tried.values(), default=math.inf)
+        for bound, x, panel in sorted(bounds, key=lambda item: item[0]):
+            if x in self.tried:
+                continue
+            # Where even the bound is no better, the error need not be known.
+            if bound < best:
+                bound = self.error(panel.confidence(x), panel.correct)
+                best = min(best, bound)
+            self.tried[x] = bound
 
 
 def lowest_smooth(search, rows):
     """The log b of the lowest value of a smooth error."""
 
-    def descend(low, high):
+    def descend(low, high, tolerance):
         return minimize_scalar(
             search,
             bounds=(low, high),
             method="bounded",
-            options={"xatol": 1e-7},
+            options={"xatol": tolerance},
         )
 
-    found = [descend(low, high) for low, _, high in search.minima(3)]
+    brackets = search.minima(3)
+    found = [descend(low, high, FOCUS / 10) for low, _, high in brackets]
     best = min(found, key=lambda result: result.fun).x
     search.focus(rows, best)
-    return descend(best - FOCUS, best + FOCUS).x
+    return descend(best - FOCUS, best + FOCUS, tolerance=1e-7).x
 
 
 def lowest_by_levels(search, rows):

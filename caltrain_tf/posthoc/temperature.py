@@ -5,13 +5,13 @@ import warnings
 from functools import partial
 
 from caltrain_tf.metrics.calibration_error import error_of_confidence
-from caltrain_tf.metrics.options import check_choice
+from caltrain_tf.ops.options import check_choice
+from caltrain_tf.ops.options import check_count
+from caltrain_tf.ops.options import check_number
 from caltrain_tf.posthoc import layers
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import search
 from caltrain_tf.posthoc.base import Calibrator
-from caltrain_tf.posthoc.options import check_count
-from caltrain_tf.posthoc.options import check_positive
 from caltrain_tf.posthoc.soft_binned_error import SoftBinnedError
 
 OBJECTIVES = ("nll", "sb_ece", "hb_ece")
@@ -77,7 +77,7 @@ class TemperatureScaling(Calibrator):
         check_choice("objective", objective, OBJECTIVES)
         check_count("num_bins", num_bins)
         check_choice("binning", binning, ("bin", "label"))
-        check_positive("soft_temperature", soft_temperature)
+        check_number("soft_temperature", soft_temperature, low=0)
         self.objective = objective
         self.num_bins = num_bins
         self.binning = binning

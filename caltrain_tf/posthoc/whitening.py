@@ -15,7 +15,7 @@ from caltrain_tf.posthoc import tempered
 RIDGE = 1e-6
 SMALLEST_CURVATURE = 1e-12
 # Up to this many classes, each has a matrix of its own.
-MANY_CLASSES = 128
+MANY_CLASSES = 32
 # Multiplications for all of these matrices, after which a sample has to do.
 LARGEST_WORK = 2e9
 

@@ -47,17 +47,26 @@ def check_training_batches(strategy, dataset):
         )
 
 
-def distribute(strategy, dataset):
+def distribute(strategy, dataset, in_order=False):
     """Hands each replica its contiguous part of every global batch.
 
     Replica r of R gets rows r B/R to (r+1) B/R, so that nothing is reordered
     and the global batch is the dataset's, on however many machines. For that
     every machine makes the whole batch. Where this is too much, a dataset whose
     options ask for `AutoShardPolicy.FILE` or `DATA` is left to TensorFlow: each
-    machine then reads its own part, and which rows meet in a batch changes.
+    machine then reads its own part, and which rows meet in a batch may change.
+
+    Args:
+        strategy: The strategy.
+        dataset: Global batches, with several replicas of a static size.
+        in_order: Whether to pass over such options.
+
+    Returns:
+        A distributed dataset.
     """
     policy = dataset.options().experimental_distribute.auto_shard_policy
-    if is_multi_worker(strategy) and policy in _OWN_SHARDING:
+    shards_itself = policy in _OWN_SHARDING and not in_order
+    if is_multi_worker(strategy) and shards_itself:
         return strategy.experimental_distribute_dataset(dataset)
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:

@@ -76,7 +76,7 @@ class Execution:
 
     def _padded(self, dataset):
         padded = batches.pad(self.strategy, dataset)
-        return batches.distribute(self.strategy, padded)
+        return batches.distribute(self.strategy, padded, in_order=True)
 
     def _train_steps(self, iterator, num_steps):
         sums = tf.zeros(len(self.names))

@@ -5,16 +5,18 @@ import inspect
 import keras
 import tensorflow as tf
 
-# Replicas draw dropout masks of their own: their seeds are this far apart.
-_SEED_STRIDE = 1_000_003
+from caltrain_tf.training.compilation import compiled
+from caltrain_tf.training.compilation import compiled_part
+from caltrain_tf.training.state import read_state
+from caltrain_tf.training.state import values
+from caltrain_tf.training.state import write_state
 
 
 class Steps:
     """The steps of a model and an objective, compiled as far as possible.
 
     The model is called as a pure function of its weights and its state (moving
-    statistics, seeds). New state is written back outside: as a mean over the
-    replicas, since Keras would leave every replica with statistics of its own.
+    statistics, seeds). What becomes of the state is written back outside.
 
     Args:
         model: A built Keras model, made in the strategy's scope.
@@ -54,15 +56,15 @@ class Steps:
         self.compiled_part = compiled_part(model, objective, jit_compile)
         self._infer = self._forward
         if self.compiled_part in ("forward", "gradients"):
-            self._infer = _compile(self._forward)
+            self._infer = compiled(self._forward)
         if self.compiled_part == "forward":
             self._forward = self._infer
         elif self.compiled_part == "gradients":
-            self._gradients = _compile(self._gradients)
+            self._gradients = compiled(self._gradients)
         elif self.compiled_part == "step":
-            self.train = _compile(self.train)
-            self.evaluate = _compile(self.evaluate)
-            self.predict = _compile(self.predict)
+            self.train = compiled(self.train)
+            self.evaluate = compiled(self.evaluate)
+            self.predict = compiled(self.predict)
 
     def train(self, x, y, weight=None):
         """Takes one optimizer step.
@@ -75,14 +77,14 @@ class Steps:
         Returns:
             The objective's terms, to be summed over the replicas.
         """
-        weights = _values(self.model.trainable_variables)
-        state = self._read_state()
+        weights = values(self.model.trainable_variables)
+        state = read_state(self.model.non_trainable_variables)
         loss_scale = self.optimizer.scale_loss(tf.ones([]))
         gradients, terms, logits, state = self._gradients(
             weights, state, loss_scale, x, y, weight
         )
         self._apply(gradients)
-        self._write_state(state)
+        write_state(self.model.non_trainable_variables, state)
         for metric in self.train_metrics:
             metric.update_state(y, logits, sample_weight=weight)
         return terms
@@ -101,8 +103,8 @@ class Steps:
     def predict(self, x):
         """Returns the model's outputs in float32."""
         return self._infer(
-            _values(self.model.trainable_variables),
-            _values(self.model.non_trainable_variables),
+            values(self.model.trainable_variables),
+            values(self.model.non_trainable_variables),
             x,
             training=False,
         )[0]
@@ -147,68 +149,3 @@ class Steps:
             factor = self.clip_norm / tf.maximum(norm, self.clip_norm)
             gradients = [gradient * factor for gradient in gradients]
         self.optimizer.apply(gradients, self.model.trainable_variables)
-
-    def _read_state(self):
-        variables = self.model.non_trainable_variables
-        return [
-            value + self._seed_offset(variable) if _is_seed(variable) else value
-            for variable, value in zip(
-                variables, _values(variables), strict=True
-            )
-        ]
-
-    def _write_state(self, state):
-        context = tf.distribute.get_replica_context()
-        variables = self.model.non_trainable_variables
-        state = list(state)
-        floats = [
-            index
-            for index, variable in enumerate(variables)
-            if tf.as_dtype(variable.dtype).is_floating
-        ]
-        if context.num_replicas_in_sync > 1 and floats:
-            means = context.all_reduce("MEAN", [state[i] for i in floats])
-            for index, mean in zip(floats, means, strict=True):
-                state[index] = mean
-        for variable, value in zip(variables, state, strict=True):
-            if _is_seed(variable):
-                value = value - self._seed_offset(variable)
-            variable.assign(value)
-
-    def _seed_offset(self, variable):
-        context = tf.distribute.get_replica_context()
-        replica = tf.cast(context.replica_id_in_sync_group, variable.dtype)
-        return tf.stack([replica * _SEED_STRIDE, tf.zeros_like(replica)])
-
-
-def compiled_part(model, objective, jit_compile):
-    """What XLA compiles: `"step"`, `"gradients"`, `"forward"` or None.
-
-    On CPU and GPU, XLA cannot compile what communicates between replicas: the
-    sum of gradients, a loss with `cross_replica=True` and BatchNormalization
-    with `synchronized=True`. A TPU compiles all of a step without being asked.
-    """
-    strategy = tf.distribute.get_strategy()
-    if not jit_compile or isinstance(strategy, tf.distribute.TPUStrategy):
-        return None
-    multi_worker = tf.distribute.MultiWorkerMirroredStrategy
-    if strategy.num_replicas_in_sync == 1 and not isinstance(
-        strategy, multi_worker
-    ):
-        return "step"
-    layers = model._flatten_layers()
-    if any(getattr(layer, "synchronized", False) for layer in layers):
-        return None
-    return "forward" if objective.communicates else "gradients"
-
-
-def _compile(function):
-    return tf.function(function, jit_compile=True, autograph=False)
-
-
-def _values(variables):
-    return [tf.convert_to_tensor(variable.value) for variable in variables]
-
-
-def _is_seed(variable):
-    return variable.name == "seed_generator_state"

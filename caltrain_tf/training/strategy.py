@@ -77,7 +77,7 @@ def _tpu_strategy(tpu):
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise ValueError(
-            f"No TPU was found: {str(error).splitlines()[0]} "
+            f"No TPU was found: {str(error).splitlines()[0][:80]}... "
             f"Received: tpu={tpu!r}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)

@@ -10,8 +10,8 @@ from caltrain_tf.training.checks import check_made_in_scope
 from caltrain_tf.training.execution import Execution
 from caltrain_tf.training.execution import metric_values
 from caltrain_tf.training.fitting import Fitting
-from caltrain_tf.training.fitting import Phase
 from caltrain_tf.training.objective import Objective
+from caltrain_tf.training.phase import Phase
 from caltrain_tf.training.steps import Steps
 
 
@@ -160,29 +160,27 @@ class Trainer:
             verbose: Whether to show progress.
 
         Returns:
-            The rows of the log, those before a restart too.
+            The rows of the log, on the chief those before a restart too.
 
         Raises:
             NonFiniteLossError: With the step and the parts of the loss.
             Preempted: Ends the process with code 143 after SIGTERM, with a
                 checkpoint written.
         """
-        phases = [Phase("train", "dataset", dataset, dataset_steps)]
-        executions = [self._execution]
+        train = ("train", "dataset", dataset, dataset_steps)
+        phases = [Phase(*train, self._execution)]
         if (held_out is None) != (calibration_loss is None):
             raise ValueError(
                 "`held_out` and `calibration_loss` go together. Received: "
                 f"held_out={held_out}, calibration_loss={calibration_loss}"
             )
         if held_out is not None:
-            phases.append(
-                Phase("held_out", "held_out", held_out, held_out_steps)
-            )
-            executions.append(self._execution_of(calibration_loss, ()))
+            execution = self._execution_of(calibration_loss, ())
+            second = ("held_out", "held_out", held_out, held_out_steps)
+            phases.append(Phase(*second, execution))
         fitting = Fitting(
             self,
             phases,
-            executions,
             epochs,
             evaluations or {},
             evaluate_every,

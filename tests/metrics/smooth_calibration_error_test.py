@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,17 @@ def test_equals_direct_summation(case):
     # at which the two are equal.
     assert naive.smoothed_error(probs, labels, error) == pytest.approx(
         error, rel=1e-4
+    )
+
+
+def test_examples_in_blocks_add_up(monkeypatch):
+    probs, labels = CASES["calibrated_10"]
+    whole = metrics.smooth_calibration_error(probs, labels)
+    # The function of this name hides the module.
+    module = sys.modules[metrics.smooth_calibration_error.__module__]
+    monkeypatch.setattr(module, "ROWS_PER_BLOCK", 64)
+    assert metrics.smooth_calibration_error(probs, labels) == pytest.approx(
+        whole, abs=1e-9
     )
 
 

@@ -6,10 +6,11 @@ import caltrain_tf as ct
 from tests.training import tiny
 
 
-def _compiled(**options):
-    model = ct.training.InterleavedModel(
-        tiny.network(), ct.losses.SBECE(from_logits=True)
-    )
+def _compiled(cross_replica=False, **options):
+    loss = ct.losses.SBECE(from_logits=True)
+    if cross_replica:
+        loss = ct.CompositeLoss(loss, from_logits=True, cross_replica=True)
+    model = ct.training.InterleavedModel(tiny.network(), loss)
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
     model.compile(optimizer, ct.losses.NLL(from_logits=True), **options)
     return model
@@ -31,6 +32,19 @@ def test_equals_the_trainer(jit_compile):
     )
     for left, right in zip(tiny.weights(trained), model.weights, strict=True):
         np.testing.assert_allclose(left, right.numpy(), rtol=2e-5, atol=2e-6)
+
+
+def test_two_replicas(two_replicas):
+    both = ct.training.interleave(tiny.dataset(16), tiny.dataset(16, seed=1))
+    one = _compiled(cross_replica=True)
+    one.fit(both, verbose=0, shuffle=False)
+    with two_replicas.scope():
+        two = _compiled(cross_replica=True, jit_compile=False)
+    two.fit(both, verbose=0, shuffle=False)
+    for left, right in zip(one.weights, two.weights, strict=True):
+        np.testing.assert_allclose(
+            left.numpy(), right.numpy(), rtol=2e-5, atol=2e-6
+        )
 
 
 def test_saves_and_takes_plain_inputs(tmp_path):

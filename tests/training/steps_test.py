@@ -3,10 +3,8 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.training.steps import compiled_part
 from tests.training import tiny
 
 ALMOST = {"rtol": 2e-5, "atol": 2e-6}
@@ -18,7 +16,7 @@ def _fit(strategy, **options):
     return trained
 
 
-@pytest.mark.parametrize("secondary", ["sb_ece", "mmce", "s_avuc"])
+@pytest.mark.parametrize("secondary", ["sb_ece", "mmce"])
 def test_two_replicas_equal_one(two_replicas, secondary):
     options = {
         "loss": tiny.composite(secondary, beta=2.0),
@@ -51,11 +49,14 @@ def test_compiled_or_not_is_the_same():
 
 
 def test_equals_model_fit():
-    trained = _fit(None, loss=tiny.composite(cross_replica=False))
+    # On one replica the last batch may be smaller.
+    data = tiny.dataset(40, drop_remainder=False)
+    trained = tiny.trainer(loss=tiny.composite(cross_replica=False))
+    trained.fit(data, epochs=2, verbose=False)
     model = tiny.network()
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
     model.compile(optimizer, tiny.composite(cross_replica=False))
-    model.fit(tiny.dataset(32), epochs=2, verbose=0, shuffle=False)
+    model.fit(data, epochs=2, verbose=0, shuffle=False)
     for left, right in zip(tiny.weights(trained), model.weights, strict=True):
         np.testing.assert_allclose(left, right.numpy(), **ALMOST)
 
@@ -68,23 +69,6 @@ def test_synchronized_batch_normalization(two_replicas):
     one = _fit(None, make_network=make_network, l2=0.01)
     two = _fit(two_replicas, make_network=make_network, l2=0.01)
     tiny.assert_same_weights(one, two, rtol=1e-4, atol=1e-5)
-
-
-def test_moving_statistics_are_the_mean_over_replicas(two_replicas):
-    def make_network():
-        return tiny.network(keras.layers.BatchNormalization(momentum=0.0))
-
-    trained = tiny.trainer(two_replicas, make_network)
-    before = tiny.weights(trained)
-    x, _ = tiny.arrays(16)
-    hidden = x @ before[0] + before[1]
-    trained.fit(tiny.dataset(16), epochs=1, verbose=False)
-    layer = trained.model.layers[1]
-    copies = two_replicas.experimental_local_results(layer.moving_mean.value)
-    for copy in copies:
-        np.testing.assert_allclose(copy, hidden.mean(axis=0), atol=1e-6)
-    variance = (hidden[:8].var(axis=0) + hidden[8:].var(axis=0)) / 2
-    np.testing.assert_allclose(layer.moving_variance, variance, rtol=1e-5)
 
 
 def test_the_models_own_losses_are_counted_once(two_replicas):
@@ -148,37 +132,6 @@ def test_clips_the_global_norm():
     np.testing.assert_allclose(norm, 0.1 * 1e-3, rtol=1e-3)
 
 
-def test_replicas_drop_out_differently(two_replicas):
-    rows = []
-
-    class Record(keras.metrics.Metric):
-        def __init__(self, name="record", **kwargs):
-            super().__init__(name=name, **kwargs)
-            self.sums = self.add_variable((2,), "zeros")
-
-        def update_state(self, y_true, y_pred, sample_weight=None):
-            replica = tf.distribute.get_replica_context()
-            row = tf.one_hot(replica.replica_id_in_sync_group, 2)
-            self.sums.assign_add(row * tf.reduce_sum(tf.abs(y_pred)))
-
-        def result(self):
-            rows.append(self.sums.numpy())
-            return 0.0
-
-    def make_network():
-        return tiny.network(dropout=0.5)
-
-    same = tf.data.Dataset.from_tensor_slices(
-        (tf.ones([16, tiny.FEATURES]), tf.zeros([16], tf.int64))
-    ).batch(16, drop_remainder=True)
-    trained = tiny.trainer(two_replicas, make_network, metrics=[Record()])
-    trained.fit(same, epochs=1, verbose=False)
-    assert rows[0][0] != rows[0][1]
-    state = trained.model.layers[2].seed_generator.state
-    copies = two_replicas.experimental_local_results(state.value)
-    assert [copy.numpy().tolist() for copy in copies] == [[5, 1], [5, 1]]
-
-
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_mixed_bfloat16(two_replicas, replicas):
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -193,8 +146,7 @@ def test_mixed_bfloat16(two_replicas, replicas):
     assert trained.predict(tiny.dataset()).dtype == np.float32
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_mixed_float16_scales_the_loss(two_replicas, replicas):
+def test_mixed_float16_scales_the_loss(two_replicas):
     def scaled(*args, **kwargs):
         inner = keras.optimizers.SGD(*args, **kwargs)
         return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**9)
@@ -202,28 +154,9 @@ def test_mixed_float16_scales_the_loss(two_replicas, replicas):
     plain = _fit(None, clip_norm=0.5)
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        strategy = two_replicas if replicas == 2 else None
-        trained = _fit(strategy, optimizer=scaled, clip_norm=0.5)
+        trained = _fit(two_replicas, optimizer=scaled, clip_norm=0.5)
         with pytest.raises(ValueError, match="LossScaleOptimizer"):
-            tiny.trainer(strategy)
+            tiny.trainer()
     finally:
         keras.config.set_dtype_policy("float32")
     tiny.assert_same_weights(trained, plain, rtol=0.05, atol=5e-3)
-
-
-def test_what_is_compiled(two_replicas):
-    class Talks:
-        communicates = True
-
-    class Silent:
-        communicates = False
-
-    plain = tiny.network()
-    layer = keras.layers.BatchNormalization(synchronized=True)
-    synchronized = tiny.network(layer)
-    assert compiled_part(plain, Talks, True) == "step"
-    assert compiled_part(plain, Talks, False) is None
-    with two_replicas.scope():
-        assert compiled_part(plain, Talks, True) == "forward"
-        assert compiled_part(plain, Silent, True) == "gradients"
-        assert compiled_part(synchronized, Silent, True) is None

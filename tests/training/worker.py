@@ -5,6 +5,7 @@ import sys
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import caltrain_tf as ct
 from tests.training import tiny
@@ -20,15 +21,26 @@ def main():
     rows = trainer.fit(
         tiny.dataset(32), EPOCHS, run=path / "run", verbose=False
     )
+    sharded = make_trainer(strategy)
+    sharded.fit(own_shards(tiny.dataset(32)), EPOCHS, verbose=False)
     index = strategy.cluster_resolver.task_id
     evaluation = tiny.dataset(21, 8, seed=1, drop_remainder=False)
     np.savez(
         path / f"worker{index}.npz",
         *tiny.weights(trainer),
-        logits=trainer.predict(evaluation),
+        logits=trainer.predict(own_shards(evaluation)),
+        sharded_kernel=tiny.weights(sharded)[0],
         loss=rows[-1]["train/loss"],
         accuracy=trainer.evaluate(evaluation)["accuracy"],
     )
+
+
+def own_shards(dataset):
+    """The dataset, whose options leave sharding to TensorFlow."""
+    options = tf.data.Options()
+    policy = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = policy
+    return dataset.with_options(options)
 
 
 def make_trainer(strategy):

@@ -4,12 +4,12 @@ import keras
 from keras import ops
 
 from caltrain_tf.metrics.options import ESTIMATORS
-from caltrain_tf.metrics.options import check_choice
-from caltrain_tf.metrics.options import check_count
-from caltrain_tf.metrics.options import check_number
 from caltrain_tf.metrics.streaming.base import SumMetric
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops import soft_binning
+from caltrain_tf.ops.options import check_choice
+from caltrain_tf.ops.options import check_count
+from caltrain_tf.ops.options import check_number
 
 MASS, EXCESS, OFFSET, SQUARE = range(4)
 
@@ -54,8 +54,8 @@ class SoftBinnedECE(SumMetric):
     ):
         """Takes the options of `ct.losses.sb_ece`."""
         check_count("num_bins", num_bins)
-        check_number("temperature", temperature, low=1e-30)
-        check_number("norm", norm, low=1)
+        check_number("temperature", temperature, low=0)
+        check_number("norm", norm, low=1, closed=True)
         check_choice("binning", binning, ESTIMATORS)
         if binning == "label" and norm != 2:
             raise ValueError(

@@ -1,7 +1,9 @@
-"""Checks of the losses' options, made where a loss is constructed."""
+"""Checks of options, made where a loss, metric or calibrator is constructed."""
 
 import difflib
 import math
+from numbers import Integral
+from numbers import Real
 
 
 def check_number(name, value, *, low, high=math.inf, closed=False):
@@ -14,7 +16,7 @@ def check_number(name, value, *, low, high=math.inf, closed=False):
         high: The largest value.
         closed: Whether the bounds themselves are allowed.
     """
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
     inside = is_number and math.isfinite(value)
     if inside:
         inside = low <= value <= high if closed else low < value < high
@@ -29,11 +31,12 @@ def check_number(name, value, *, low, high=math.inf, closed=False):
         )
 
 
-def check_count(name, value):
-    """Raises unless `value` is an integer of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+def check_count(name, value, low=1):
+    """Raises unless `value` is an integer of at least `low`."""
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or value < low:
         raise ValueError(
-            f"`{name}` must be an integer >= 1. Received: {name}={value!r}"
+            f"`{name}` must be an integer >= {low}. Received: {name}={value!r}"
         )
 
 

@@ -33,8 +33,3 @@ def test_a_bad_option_is_named_at_construction(name, option, values):
             ct.losses.get(name, **{option: value})
         with pytest.raises(ValueError, match=expected):
             function([0, 1], np.full((2, 2), 0.5), **{option: value})
-
-
-def test_the_nearest_choice_is_offered():
-    with pytest.raises(ValueError, match="Did you mean 'label'"):
-        ct.losses.SBECE(binning="labels")

@@ -1,0 +1,66 @@
+import keras
+import pytest
+import tensorflow as tf
+
+import caltrain_tf as ct
+from caltrain_tf.experiments import build
+from tests.experiments.configs import CONFIGS
+from tests.experiments.configs import load
+
+NAMES = sorted(path.stem for path in CONFIGS.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_configuration_names_real_things(name):
+    config = load(name)
+    assert config.data.name in ct.data.SPECS
+    for primary in ct.losses.PRIMARY:
+        for secondary in (None, *ct.losses.SECONDARY):
+            config.loss.primary = primary
+            config.loss.secondary = secondary
+            loss = build.build_loss(config)
+            assert loss.from_logits and loss.beta == config.loss.beta
+            assert loss.primary.name == primary
+            if secondary is not None:
+                assert loss.secondary.name == secondary
+
+
+def test_the_papers_recipe():
+    config = load("cifar10")
+    assert (config.batch_size, config.epochs) == (512, 200)
+    assert config.model == "wrn-28-10"
+    assert load("cifar100").data.name == "cifar100"
+    imagenet = load("imagenet")
+    assert (imagenet.model, imagenet.epochs) == ("resnet-50", 90)
+
+
+def test_options_reach_the_loss():
+    config = load("quickstart")
+    config.loss.secondary = "sb_ece"
+    config.loss.options.sb_ece.temperature = 0.02
+    config.loss.beta = 0.5
+    assert build.build_loss(config).secondary.temperature == 0.02
+    alone = build.build_loss(config, ["secondary"])
+    assert alone.primary is None and alone.beta == 0.5
+
+
+def test_a_mistyped_key_is_an_error():
+    config = load("quickstart").lock()
+    with pytest.raises(AttributeError, match="beta"):
+        config.loss.betta = 1.0
+
+
+def test_the_trainer_follows_the_configuration():
+    config = load("quickstart")
+    config.precision = "mixed_bfloat16"
+    trainer = build.build_trainer(
+        config, tf.distribute.get_strategy(), 10, (32, 32, 3), 100
+    )
+    schedule = trainer.optimizer._learning_rate
+    # The rate of a batch of 128 is 0.1, and this batch is of 64.
+    assert float(schedule(100)) == pytest.approx(0.05)
+    assert float(schedule(1200)) == pytest.approx(0.01)
+    assert trainer.l2 == 2e-4
+    assert trainer.model.layers[1].compute_dtype == "bfloat16"
+    assert trainer.model.output.dtype == "float32"
+    assert keras.config.dtype_policy().name == "float32"

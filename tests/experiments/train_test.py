@@ -1,0 +1,106 @@
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import caltrain_tf as ct
+from caltrain_tf.experiments import train
+from tests.experiments.configs import TINY_FLAGS
+from tests.experiments.configs import tiny
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def start(output_dir, *flags):
+    """The training script in a process of its own."""
+    settings = [f"--config.{key}={value}" for key, value in TINY_FLAGS.items()]
+    command = [
+        sys.executable,
+        "baselines/cifar/train.py",
+        "--config=configs/quickstart.py",
+        "--primary=focal",
+        "--secondary=sb_ece",
+        f"--output_dir={output_dir}",
+        *settings,
+        *flags,
+    ]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def finish(process):
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return output
+
+
+def kill_when(process, condition):
+    while process.poll() is None and not condition():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def test_killed_runs_end_as_if_they_were_not(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    output = finish(start(whole))
+    assert "TS-SB-ECE" in output and "focal+sb_ece" in output
+    log = killed / "metrics.jsonl"
+
+    def epochs_logged(count):
+        return log.exists() and len(log.read_text().splitlines()) >= count
+
+    # Right after the first log, before or while its checkpoint is written;
+    # and while the predictions are computed.
+    kill_when(start(killed), lambda: epochs_logged(1))
+    assert not (killed / "results.json").exists()
+    kill_when(start(killed), lambda: epochs_logged(3))
+    finish(start(killed))
+    for name in ("results.json", "metrics.jsonl", "config.json"):
+        assert (killed / name).read_text() == (whole / name).read_text(), name
+    for split in ("calibration", "test"):
+        name = f"predictions/{split}.npz"
+        expected = ct.evaluation.load_predictions(whole / name)
+        actual = ct.evaluation.load_predictions(killed / name)
+        np.testing.assert_array_equal(actual[0], expected[0])
+    with pytest.raises(AssertionError, match="config.*loss.beta|loss.beta"):
+        finish(start(killed, "--config.loss.beta=2.0"))
+
+
+def test_interleaved_training(tmp_path):
+    config = tiny()
+    config.epochs = 1
+    config.optimizer.decay_epochs = ()
+    config.loss.secondary = "s_avuc"
+    config.interleaved.enabled = True
+    config.interleaved.held_out_fraction = 0.34
+    results = train(config, tmp_path)
+    assert set(results) == set(
+        json.loads((tmp_path / "results.json").read_text())
+    )
+    (row,) = map(
+        json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines()
+    )
+    # 63 and 33 examples in batches of 32.
+    assert row["step"] == 2
+    assert row["held_out/primary_loss"] == 0
+    assert row["held_out/secondary_loss"] > 0
+    assert row["train/secondary_loss"] == 0
+    logits, labels = ct.evaluation.load_predictions(
+        tmp_path / "predictions" / "test.npz"
+    )
+    assert logits.shape == (360, 10) and labels.shape == (360,)
+    assert (tmp_path / "reliability.png").read_bytes()[1:4] == b"PNG"
+    assert list((tmp_path / "summaries").iterdir())
