@@ -60,7 +60,7 @@ def main(argv):
         print(ct.evaluation.severity_table(rows))
     if len(runs) > 1:
         print(f"\n{shift.comparison_table(runs)}")
-        folder = os.path.commonpath(RUN_DIR.value)
+        folder = os.path.commonpath(map(os.path.abspath, RUN_DIR.value))
         for calibrator in ("none", "ts", "ts_sb_ece"):
             means = ct.evaluation.compare_runs(runs, "ece", calibrator)
             figure = ct.figures.shift_lines(means, "ece", calibrator)
