@@ -24,8 +24,8 @@ import numpy as np
 import tensorflow as tf
 
 from caltrain_tf import data as data_room
-from caltrain_tf import evaluation
 from caltrain_tf import metrics
+from caltrain_tf.data.normalize import normalize
 from caltrain_tf.experiments import shift
 
 _PREFIX = "caltrain_"
@@ -90,7 +90,7 @@ def create(run_dir, calibrator="none", data_dir=None):
     """
     register()
     temperature = 1.0
-    if calibrator != evaluation.NONE:
+    if calibrator != "none":
         path = os.path.join(run_dir, "results.json")
         with open(path, encoding="utf-8") as file:
             results = json.load(file)
@@ -110,7 +110,8 @@ def create(run_dir, calibrator="none", data_dir=None):
 
     def preprocess_fn(features):
         image = _as_size(features["image"], spec.image_shape)
-        return {**features, "image": data_room.normalize(image, spec)}
+        batch = normalize(image[tf.newaxis], spec.mean, spec.std)
+        return {**features, "image": batch[0]}
 
     return model, preprocess_fn
 
@@ -155,9 +156,7 @@ def _report_class(rm, dataset):
 
     class Report(base.Report):
         def __init__(self, temperatures=None):
-            self._names = {
-                _PREFIX + metric: metric for metric in _REPORTED
-            } | {
+            self._names = {_PREFIX + metric: metric for metric in _REPORTED} | {
                 f"{_PREFIX}{metric}(temperature={temperature!r})": (
                     f"{metric}_{calibrator}"
                 )
