@@ -31,16 +31,14 @@ def zoom_blur(images, draws, stop, step):
     size = images.shape[1]
     matrices = [np.eye(size)]
     matrices += [separable.zoom_matrix(size, factor) for factor in factors]
-    # For all factors at once: first along the columns, then the sum over rows
+    # For all factors at once: first along the rows, then the sum over columns
     # and factors as one product.
     count, channels = len(matrices), images.shape[-1]
-    planes = tf.transpose(images, [0, 3, 1, 2])
-    zoomed = separable.along_columns(planes, np.concatenate(matrices))
-    zoomed = tf.reshape(zoomed, [-1, channels, size, count, size])
-    zoomed = tf.transpose(zoomed, [0, 1, 3, 2, 4])
-    zoomed = tf.reshape(zoomed, [-1, channels, count * size, size])
-    mean = separable.along_rows(zoomed, np.concatenate(matrices, 1) / count)
-    return tf.transpose(mean, [0, 2, 3, 1])
+    zoomed = separable.along_rows(images, np.concatenate(matrices))
+    zoomed = tf.reshape(zoomed, [-1, count, size, size, channels])
+    zoomed = tf.transpose(zoomed, [0, 2, 1, 3, 4])
+    zoomed = tf.reshape(zoomed, [-1, size, count * size, channels])
+    return separable.along_columns(zoomed, np.concatenate(matrices, 1) / count)
 
 
 def _disk(radius, softness):

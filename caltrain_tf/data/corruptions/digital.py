@@ -10,15 +10,14 @@ def pixelate(images, draws, factor):
     """Shrinks an image and enlarges it again, with a box filter."""
     size = images.shape[1]
     small = int(size * factor)
-    planes = tf.transpose(images, [0, 3, 1, 2])
     for matrix in (
         separable.box_matrix(size, small),
         separable.box_matrix(small, size),
     ):
         # Image libraries keep 256 levels after each step.
-        planes = nearest(separable.along_columns(planes, matrix))
-        planes = nearest(separable.along_rows(planes, matrix))
-    return tf.transpose(planes, [0, 2, 3, 1])
+        images = nearest(separable.along_columns(images, matrix))
+        images = nearest(separable.along_rows(images, matrix))
+    return images
 
 
 def jpeg_compression(images, draws, quality):

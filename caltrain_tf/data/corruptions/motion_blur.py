@@ -27,24 +27,27 @@ def streak(images, angles, radius, sigma):
         radius: The line has `2 * radius + 1` pixels.
         sigma: Standard deviation of the Gaussian, in pixels.
     """
-    size = images.shape[1]
+    size, channels = images.shape[2:]
+    pixels = tf.reshape(images, [-1, size * size, channels])
     taps = np.arange(2 * math.ceil(radius) + 1)
     weights = np.exp(-0.5 * (taps / sigma) ** 2)
     weights /= weights.sum()
     weights = tf.constant(weights, tf.float32)
     radians = angles * (math.pi / 180)
-    directions = ((1, tf.sin(radians)), (2, tf.cos(radians)))
+
+    def moved_places(tap, direction):
+        shift = tf.math.ceil(tf.cast(tap, tf.float32) * direction - 0.5)
+        places = tf.range(size) + tf.cast(shift[:, tf.newaxis], tf.int32)
+        return separable.fold(places, size, "edge")
 
     def add(tap, blurred):
-        moved = images
-        for axis, direction in directions:
-            shift = tf.math.ceil(tf.cast(tap, tf.float32) * direction - 0.5)
-            pixels = tf.range(size) + tf.cast(shift[:, tf.newaxis], tf.int32)
-            pixels = separable.fold(pixels, size, "edge")
-            moved = tf.gather(moved, pixels, axis=axis, batch_dims=1)
+        rows = moved_places(tap, tf.sin(radians))[:, :, tf.newaxis]
+        columns = moved_places(tap, tf.cos(radians))[:, tf.newaxis]
+        places = tf.reshape(rows * size + columns, [-1, size * size])
+        moved = tf.gather(pixels, places, axis=1, batch_dims=1)
         return tap + 1, blurred + weights[tap] * moved
 
     _, blurred = tf.while_loop(
-        lambda tap, blurred: tap < len(taps), add, (0, tf.zeros_like(images))
+        lambda tap, blurred: tap < len(taps), add, (0, tf.zeros_like(pixels))
     )
-    return nearest(blurred)
+    return nearest(tf.reshape(blurred, [-1, size, size, channels]))

@@ -102,31 +102,38 @@ def transform(images, matrix):
     Returns:
         `(batch, new_size, new_size, channels)`.
     """
-    images = along_columns(tf.transpose(images, [0, 3, 1, 2]), matrix)
-    return tf.transpose(along_rows(images, matrix), [0, 2, 3, 1])
+    return along_columns(along_rows(images, matrix), matrix)
 
 
-def along_columns(planes, matrix):
-    """Applies a matrix along the last axis.
+def along_rows(images, matrix):
+    """Applies a matrix along the second axis.
 
     Args:
-        planes: `(batch, channels, height, width)`, float32.
-        matrix: `(new_width, width)`.
+        images: `(batch, height, width, channels)`, float32.
+        matrix: `(new_height, height)`.
 
     Returns:
-        `(batch, channels, height, new_width)`.
+        `(batch, new_height, width, channels)`.
     """
-    return tf.matmul(planes, _for_each(planes, matrix.T))
+    _, height, width, channels = images.shape
+    rows = tf.reshape(images, [-1, height, width * channels])
+    rows = tf.matmul(_for_each(images, matrix), rows)
+    return tf.reshape(rows, [-1, len(matrix), width, channels])
 
 
-def along_rows(planes, matrix):
-    """Applies a matrix along the axis before the last; see `along_columns`."""
-    return tf.matmul(_for_each(planes, matrix), planes)
+def along_columns(images, matrix):
+    """Applies a matrix along the third axis; see `along_rows`."""
+    _, height, width, channels = images.shape
+    columns = tf.transpose(images, [0, 1, 3, 2])
+    columns = tf.reshape(columns, [-1, height * channels, width])
+    columns = tf.matmul(columns, _for_each(images, matrix.T))
+    columns = tf.reshape(columns, [-1, height, channels, len(matrix)])
+    return tf.transpose(columns, [0, 1, 3, 2])
 
 
-def _for_each(planes, matrix):
+def _for_each(images, matrix):
     # One product an image: its rounding does not depend on the batch. And the
     # matrix is repeated: given a product that broadcasts, TensorFlow 2.21 with
     # oneDNN writes out of bounds.
-    shape = tf.concat([tf.shape(planes)[:2], matrix.shape], axis=0)
+    shape = [tf.shape(images)[0], *matrix.shape]
     return tf.broadcast_to(tf.constant(matrix, tf.float32), shape)
