@@ -36,9 +36,10 @@ def severity_table(rows):
         rows: Of `evaluate_shift`, of one run.
     """
     severities = sorted({row["severity"] for row in rows})
+    heads = [f"severity {level}" if level else "clean" for level in severities]
     lines = [
-        f"{'mean over corruptions':<24}{'clean':>14}"
-        + "".join(f"{f'severity {level}':>14}" for level in severities if level)
+        f"{'mean over corruptions':<24}"
+        + "".join(f"{head:>14}" for head in heads)
     ]
     for metric, (title, factor, digits) in _TITLES.items():
         cells = collections.defaultdict(list)

@@ -137,6 +137,13 @@ def _metric_class(rm, name, function):
             super().__init__(dataset_info, use_dataset_labelset)
             self._temperature = temperature
 
+        def add_predictions(self, model_predictions, metadata):
+            if "element_id" in metadata:
+                # An array of one number, which NumPy 2.4 makes no number.
+                (element,) = np.ravel(metadata["element_id"])
+                metadata = {**metadata, "element_id": element}
+            super().add_predictions(model_predictions, metadata)
+
         def result(self):
             probs = np.asarray(self._predictions, np.float64)
             # The logits are gone: any with these probabilities do. A float32
