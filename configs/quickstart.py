@@ -15,8 +15,8 @@ def get_config():
     config.data.name = "digits"
     config.model = "wrn-10-1"
     config.batch_size = 64
-    config.epochs = 20
-    config.optimizer.decay_epochs = (12, 16)
+    config.epochs = 16
+    config.optimizer.decay_epochs = (10, 13)
     config.evaluate_every = 2
     config.steps_per_execution = 10
     # On a CPU, oneDNN's convolutions are faster than XLA's.

@@ -12,7 +12,7 @@ ALL = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {
 }
 # room -> (our rooms, outside libraries) that it may import.
 ROOMS = {
-    "ops": (set(), {"keras", "numpy"}),
+    "ops": (set(), {"keras"}),
     "losses": ({"ops"}, {"keras"}),
     "metrics": ({"ops"}, {"keras", "numpy"}),
     "posthoc": (

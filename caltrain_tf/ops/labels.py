@@ -6,7 +6,6 @@ functions raise an error that names the row.
 """
 
 import keras
-import numpy as np
 from keras import ops
 
 from caltrain_tf.ops.precision import to_float32
@@ -38,7 +37,10 @@ def standardize(y_true, y_pred, from_logits=False, sample_weight=None):
     _check_shapes(y_true, y_pred)
     y_pred = to_float32(y_pred)
     if from_logits:
-        y_pred = ops.clip(y_pred, -LARGEST_LOGIT, LARGEST_LOGIT)
+        # Not `clip`, which some compilers turn NaN into a number with: a
+        # diverged model has to show.
+        y_pred = ops.where(y_pred > LARGEST_LOGIT, LARGEST_LOGIT, y_pred)
+        y_pred = ops.where(y_pred < -LARGEST_LOGIT, -LARGEST_LOGIT, y_pred)
     y_true = ops.cast(y_true, "float32")
     if y_true.shape[-1] == 1 and len(y_true.shape) == 2:
         y_true = ops.squeeze(y_true, -1)
@@ -178,7 +180,7 @@ def _to_numpy_if_known(tensor):
     if keras.backend.backend() == "torch":
         return None
     try:
-        return np.asarray(ops.convert_to_numpy(tensor))
+        return ops.convert_to_numpy(tensor)
     except (NotImplementedError, TypeError, ValueError, AttributeError):
         return None
 
@@ -189,7 +191,7 @@ def _check_labels(labels, num_classes):
         return
     invalid = ~((labels >= 0) & (labels < num_classes) & (labels % 1 == 0))
     if invalid.any():
-        row = int(np.argmax(invalid))
+        row = int(invalid.argmax())
         raise ValueError(
             f"`y_true` must hold class ids from 0 to {num_classes - 1}. "
             f"Received: y_true[{row}]={labels[row]:g}"
@@ -200,10 +202,10 @@ def _check_probabilities(name, rows):
     # Written so that NaN passes: a diverged model shows as a NaN loss.
     outside = (rows < -SUM_TOLERANCE) | (rows > 1.0 + SUM_TOLERANCE)
     invalid = outside.any(axis=1) | (
-        np.abs(rows.sum(axis=1) - 1.0) > SUM_TOLERANCE
+        abs(rows.sum(axis=1) - 1.0) > SUM_TOLERANCE
     )
     if invalid.any():
-        row = int(np.argmax(invalid))
+        row = int(invalid.argmax())
         hint = (
             " If they are logits, pass `from_logits=True`."
             if name == "y_pred"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from caltrain_tf.ops import histogram
+from caltrain_tf.metrics.streaming import histogram
 
 # Below this variance, in widths of their cell, values are taken as ties.
 # Rounding makes 1e-7 of none; neighbours in float32 make 1e-5.

@@ -5,9 +5,9 @@ from keras import ops
 
 from caltrain_tf.metrics.options import check_bins
 from caltrain_tf.metrics.streaming import bins
+from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.cells import CellMetric
 from caltrain_tf.metrics.streaming.cells import Cells
-from caltrain_tf.ops import histogram
 from caltrain_tf.ops import predictions
 
 # 2.6 MB of state. Among 10,000 confidences, hardly three share a cell.

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.cells import CellMetric
 from caltrain_tf.metrics.streaming.cells import Cells
-from caltrain_tf.ops import histogram
 from caltrain_tf.ops import predictions
 
 NUM_CELLS = 2**16

@@ -6,9 +6,9 @@ from keras import ops
 
 from caltrain_tf.metrics.options import check_bins
 from caltrain_tf.metrics.streaming import bins
+from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.cells import CellMetric
 from caltrain_tf.metrics.streaming.cells import Cells
-from caltrain_tf.ops import histogram
 from caltrain_tf.ops import labels
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops.options import check_count

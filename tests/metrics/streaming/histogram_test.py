@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from caltrain_tf.ops import histogram
+from caltrain_tf.metrics.streaming import histogram
 
 VALUES = np.concatenate(
     [
