@@ -22,8 +22,8 @@ def shifted_sets(
     """Returns the best corrupted versions of a test split that there are.
 
     Those of `corrupted_dir`, else those of TensorFlow Datasets
-    (`cifar10_corrupted`, `imagenet2012_corrupted`), else they are made on the
-    fly.
+    (`cifar10_corrupted`, `imagenet2012_corrupted`) if all 75 are there, else
+    they are made on the fly.
 
     Args:
         data: The clean data, an `ImageData`.
@@ -40,7 +40,12 @@ def shifted_sets(
     """
     if corrupted_dir is not None:
         return PublishedArrays(data, corrupted_dir)
-    if find_corrupted(data.name, "brightness", 1, data_dir) is not None:
+    # All or none: one alone is what the data set has without a configuration.
+    if all(
+        find_corrupted(data.name, name, severity, data_dir) is not None
+        for name in corruptions.NAMES
+        for severity in corruptions.SEVERITIES
+    ):
         return StoredSets(data, data_dir)
     return GeneratedSets(data, seed=seed, frost_dir=frost_dir)
 

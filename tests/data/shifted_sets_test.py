@@ -95,10 +95,28 @@ def test_stored_sets_are_those_of_tfds(data, tmp_path, corruption, spelled):
             features,
             config=f"{name}_1",
         )
-    sets = ct.data.shifted_sets(data, data_dir=str(tmp_path))
+    sets = ct.data.StoredSets(data, str(tmp_path))
     assert "cifar10_corrupted" in sets.source and sets.num_examples == 6
     y, x = labels_and_images(sets.batches(corruption, 1, 4))
     np.testing.assert_array_equal(y, range(6))
     np.testing.assert_allclose(x, normalized(images), atol=1e-5)
     with pytest.raises(FileNotFoundError, match="'snow' of severity 2"):
         sets.batches("snow", 2, 4)
+    # Some of them are no reason to leave the others out.
+    sets = ct.data.shifted_sets(data, data_dir=str(tmp_path))
+    assert isinstance(sets, ct.data.GeneratedSets)
+
+
+def test_a_complete_store_is_taken(data, monkeypatch):
+    from caltrain_tf.data import shifted_sets
+
+    asked = []
+
+    def find(name, corruption, severity, data_dir):
+        asked.append((corruption, severity))
+        return "builder"
+
+    monkeypatch.setattr(shifted_sets, "find_corrupted", find)
+    monkeypatch.setattr(shifted_sets, "StoredSets", lambda *args: args)
+    assert ct.data.shifted_sets(data, data_dir="there") == (data, "there")
+    assert len(set(asked)) == 75
