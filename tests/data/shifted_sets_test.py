@@ -1,3 +1,5 @@
+import importlib
+
 import numpy as np
 import pytest
 
@@ -108,15 +110,15 @@ def test_stored_sets_are_those_of_tfds(data, tmp_path, corruption, spelled):
 
 
 def test_a_complete_store_is_taken(data, monkeypatch):
-    from caltrain_tf.data import shifted_sets
-
+    # The function of the same name hides the module.
+    module = importlib.import_module("caltrain_tf.data.shifted_sets")
     asked = []
 
     def find(name, corruption, severity, data_dir):
         asked.append((corruption, severity))
         return "builder"
 
-    monkeypatch.setattr(shifted_sets, "find_corrupted", find)
-    monkeypatch.setattr(shifted_sets, "StoredSets", lambda *args: args)
+    monkeypatch.setattr(module, "find_corrupted", find)
+    monkeypatch.setattr(module, "StoredSets", lambda *args: args)
     assert ct.data.shifted_sets(data, data_dir="there") == (data, "there")
     assert len(set(asked)) == 75
