@@ -7,8 +7,8 @@ from caltrain_tf.evaluation.results import fit_calibrators
 from caltrain_tf.evaluation.results import measure
 from caltrain_tf.evaluation.results import results_table
 from caltrain_tf.evaluation.shift import evaluate_shift
-from caltrain_tf.evaluation.shift import read_shift_csv
-from caltrain_tf.evaluation.shift import shift_csv
+from caltrain_tf.evaluation.shift_file import read_shift_csv
+from caltrain_tf.evaluation.shift_file import shift_csv
 from caltrain_tf.evaluation.shift_report import robustness_report
 from caltrain_tf.evaluation.shift_report import severity_table
 from caltrain_tf.evaluation.statistics import compare_runs

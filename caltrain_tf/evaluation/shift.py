@@ -1,9 +1,5 @@
 """The shift benchmark: a network on corrupted test sets."""
 
-import csv
-import io
-import os
-
 import numpy as np
 import tensorflow as tf
 
@@ -14,15 +10,8 @@ from caltrain_tf.data.shifted_sets import GeneratedSets
 from caltrain_tf.evaluation.prediction_store import PredictionStore
 from caltrain_tf.evaluation.results import fit_calibrators
 from caltrain_tf.evaluation.set_progress import SetProgress
+from caltrain_tf.evaluation.shift_file import COLUMNS
 
-COLUMNS = (
-    "dataset",
-    "corruption",
-    "severity",
-    "calibrator",
-    "metric",
-    "value",
-)
 # The clean test set's corruption, and outputs as they are.
 NONE = "none"
 _METRICS = {
@@ -141,41 +130,6 @@ def evaluate_shift(
             )
             progress.update(f"{corruption} {severity}")
     return rows
-
-
-def shift_csv(rows):
-    """Returns rows as the text of `shift.csv`."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def read_shift_csv(path):
-    """Reads the rows of a `shift.csv`.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Rows as of `evaluate_shift`.
-    """
-    with open(os.fspath(path), newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(
-                f"`path` must be a file with the columns {COLUMNS}. "
-                f"Received: {reader.fieldnames} in {path}"
-            )
-        return [
-            {
-                **row,
-                "severity": int(row["severity"]),
-                "value": float(row["value"]),
-            }
-            for row in reader
-        ]
 
 
 def _compiled(model):

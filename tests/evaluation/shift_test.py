@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.evaluation.shift import COLUMNS
+from caltrain_tf.evaluation.shift_file import COLUMNS
 
 CORRUPTIONS = ("gaussian_noise", "contrast", "snow")
 SEVERITIES = (1, 5)
