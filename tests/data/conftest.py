@@ -9,11 +9,12 @@ from PIL import Image
 NUM_TRAIN, NUM_TEST = 40, 10
 
 
-def _store(folder, name, version, splits, features):
+def _store(folder, name, version, splits, features, config=None):
     import tensorflow_datasets as tfds
 
     tfds.dataset_builders.store_as_tfds_dataset(
         name=name,
+        config=config,
         version=version,
         data_dir=folder,
         split_datasets={

@@ -1,0 +1,73 @@
+"""Evaluates finished runs on corrupted test sets.
+
+python baselines/shift_benchmark.py --run_dir=runs/focal+sb_ece
+python baselines/shift_benchmark.py --run_dir=runs --corrupted_dir=CIFAR-10-C
+
+Corrupted sets are those of `--corrupted_dir`, else those of TensorFlow
+Datasets, else they are made on the fly. Sets whose predictions are there are
+not computed again.
+"""
+
+import os
+
+from absl import app
+from absl import flags
+
+import caltrain_tf as ct
+from caltrain_tf.experiments import shift
+
+RUN_DIR = flags.DEFINE_list(
+    "run_dir", None, "A run, several runs, or a folder of runs.", required=True
+)
+DATA_DIR = flags.DEFINE_string("data_dir", None, "TensorFlow Datasets' folder.")
+CORRUPTED_DIR = flags.DEFINE_string(
+    "corrupted_dir",
+    None,
+    "Folder of <corruption>.npy and labels.npy, as CIFAR-10-C and CIFAR-100-C "
+    "are distributed.",
+)
+FROST_DIR = flags.DEFINE_string(
+    "frost_dir", None, "Frost photographs for sets that are made on the fly."
+)
+CORRUPTIONS = flags.DEFINE_list(
+    "corruptions", list(ct.data.corruptions.NAMES), "Which corruptions."
+)
+SEVERITIES = flags.DEFINE_list("severities", list("12345"), "Which severities.")
+NUM_EXAMPLES = flags.DEFINE_integer(
+    "num_examples", None, "Only the first examples of each test set."
+)
+BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Of inference.")
+
+
+def main(argv):
+    """Evaluates each run, and compares them where there are several."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    runs = []
+    for run_dir in shift.find_runs(RUN_DIR.value):
+        name, rows, source = shift.benchmark_run(
+            run_dir,
+            DATA_DIR.value,
+            corrupted_dir=CORRUPTED_DIR.value,
+            frost_dir=FROST_DIR.value,
+            corruptions=CORRUPTIONS.value,
+            severities=[int(level) for level in SEVERITIES.value],
+            num_examples=NUM_EXAMPLES.value,
+            batch_size=BATCH_SIZE.value,
+        )
+        runs.append((name, rows))
+        print(f"\n{name}, {run_dir}\ncorrupted sets: {source}")
+        print(ct.evaluation.severity_table(rows))
+    if len(runs) > 1:
+        print(f"\n{shift.comparison_table(runs)}")
+        folder = os.path.commonpath(map(os.path.abspath, RUN_DIR.value))
+        for calibrator in ("none", "ts", "ts_sb_ece"):
+            means = ct.evaluation.compare_runs(runs, "ece", calibrator)
+            figure = ct.figures.shift_lines(means, "ece", calibrator)
+            path = os.path.join(folder, f"shift_ece_{calibrator}.png")
+            shift.save_figure(figure, path)
+            print(f"Figure: {path}")
+
+
+if __name__ == "__main__":
+    app.run(main)

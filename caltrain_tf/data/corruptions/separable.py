@@ -1,0 +1,139 @@
+"""Blurs and resizings as a matrix for the rows and one for the columns.
+
+What happens at the border is part of the matrix.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+
+def fold(indices, size, border):
+    """Returns the pixels that stand for those outside of an image.
+
+    Args:
+        indices: Integers, an array or a tensor.
+        size: The number of pixels.
+        border: `"edge"`: a a|a b c|c c; `"symmetric"`: b a|a b c|c b;
+            `"reflect"`: c b|a b c|b a.
+
+    Example:
+        >>> fold(np.arange(-2, 5), 3, "symmetric").tolist()
+        [1, 0, 0, 1, 2, 2, 1]
+        >>> fold(np.arange(-2, 5), 3, "reflect").tolist()
+        [2, 1, 0, 1, 2, 1, 0]
+    """
+    is_tensor = tf.is_tensor(indices)
+    minimum, maximum = (
+        (tf.minimum, tf.maximum) if is_tensor else (np.minimum, np.maximum)
+    )
+    if border == "edge":
+        return minimum(maximum(indices, 0), size - 1)
+    symmetric = border == "symmetric"
+    period = 2 * size if symmetric else max(2 * size - 2, 1)
+    # Never negative, in NumPy as in TensorFlow.
+    indices = indices % period
+    return minimum(indices, period - int(symmetric) - indices)
+
+
+def blur_matrix(size, sigma, truncate=4.0, border="edge"):
+    """Returns the matrix of a Gaussian blur, `(size, size)`.
+
+    Args:
+        size: The number of pixels.
+        sigma: The standard deviation in pixels; 0 is no blur.
+        truncate: Where the Gaussian is cut off, in standard deviations.
+        border: As in `fold`.
+    """
+    radius = int(truncate * sigma + 0.5)
+    offsets = np.arange(-radius, radius + 1)
+    weights = np.exp(-0.5 * (offsets / max(sigma, 1e-9)) ** 2)
+    weights /= weights.sum()
+    matrix = np.zeros((size, size))
+    rows = np.arange(size)[:, np.newaxis]
+    columns = fold(rows + offsets, size, border)
+    np.add.at(matrix, (rows, columns), weights)
+    return matrix
+
+
+def zoom_matrix(size, factor):
+    """Returns the matrix that enlarges the centre, `(size, size)`.
+
+    The ends of the part that is kept stay ends: its first pixel's centre is
+    the first pixel's centre of the result.
+    """
+    kept = math.ceil(size / factor)
+    enlarged = round(kept * factor)
+    first = (enlarged - size) // 2
+    at = np.arange(first, first + size) * (kept - 1) / max(enlarged - 1, 1)
+    below = np.minimum(at.astype(int), max(kept - 2, 0))
+    share = at - below
+    matrix = np.zeros((size, size))
+    rows = np.arange(size)
+    start = (size - kept) // 2
+    np.add.at(matrix, (rows, start + below), 1 - share)
+    above = np.minimum(below + 1, kept - 1)
+    np.add.at(matrix, (rows, start + above), share)
+    return matrix
+
+
+def box_matrix(size, new_size):
+    """Returns the matrix of a box-filter resizing, `(new_size, size)`.
+
+    A pixel of the result is the mean of those whose centres it covers, or,
+    when enlarging, the one that its centre is in.
+    """
+    scale = size / new_size
+    support = max(scale, 1.0)
+    centres = (np.arange(new_size) + 0.5) * scale
+    distance = (np.arange(size) + 0.5 - centres[:, np.newaxis]) / support
+    matrix = ((distance > -0.5) & (distance <= 0.5)).astype(float)
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+def transform(images, matrix):
+    """Applies a matrix to the rows and to the columns of square images.
+
+    Args:
+        images: `(batch, size, size, channels)`, float32.
+        matrix: `(new_size, size)`.
+
+    Returns:
+        `(batch, new_size, new_size, channels)`.
+    """
+    return along_columns(along_rows(images, matrix), matrix)
+
+
+def along_rows(images, matrix):
+    """Applies a matrix along the second axis.
+
+    Args:
+        images: `(batch, height, width, channels)`, float32.
+        matrix: `(new_height, height)`.
+
+    Returns:
+        `(batch, new_height, width, channels)`.
+    """
+    _, height, width, channels = images.shape
+    rows = tf.reshape(images, [-1, height, width * channels])
+    rows = tf.matmul(_for_each(images, matrix), rows)
+    return tf.reshape(rows, [-1, len(matrix), width, channels])
+
+
+def along_columns(images, matrix):
+    """Applies a matrix along the third axis; see `along_rows`."""
+    _, height, width, channels = images.shape
+    columns = tf.transpose(images, [0, 1, 3, 2])
+    columns = tf.reshape(columns, [-1, height * channels, width])
+    columns = tf.matmul(columns, _for_each(images, matrix.T))
+    columns = tf.reshape(columns, [-1, height, channels, len(matrix)])
+    return tf.transpose(columns, [0, 1, 3, 2])
+
+
+def _for_each(images, matrix):
+    # One product an image: its rounding does not depend on the batch. And the
+    # matrix is repeated: given a product that broadcasts, TensorFlow 2.21 with
+    # oneDNN writes out of bounds.
+    shape = [tf.shape(images)[0], *matrix.shape]
+    return tf.broadcast_to(tf.constant(matrix, tf.float32), shape)

@@ -1,0 +1,179 @@
+"""The shift benchmark of finished runs."""
+
+import io
+import json
+import os
+
+import ml_collections
+import tensorflow as tf
+
+from caltrain_tf import data as data_room
+from caltrain_tf import evaluation
+from caltrain_tf import figures
+from caltrain_tf import training
+from caltrain_tf.experiments import build
+from caltrain_tf.experiments.flags import run_name
+
+
+def find_runs(paths):
+    """Returns the folders of finished runs, sorted.
+
+    Args:
+        paths: A run's folder, a folder of runs (at any depth), or several of
+            either.
+
+    Returns:
+        A list.
+    """
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    found = set()
+    for path in map(os.fspath, paths):
+        runs = {
+            folder
+            for folder, _, files in os.walk(path)
+            if {"config.json", "results.json"} <= set(files)
+        }
+        if not runs:
+            raise ValueError(
+                "`run_dir` must be the folder of a finished run, with "
+                "config.json and results.json, or hold such folders. "
+                f"Received: {path!r}"
+            )
+        found |= runs
+    return sorted(found)
+
+
+def load_run(run_dir, data_dir=None):
+    """Builds the data and the trained network of a run.
+
+    Args:
+        run_dir: The folder of a run.
+        data_dir: The folder of TensorFlow Datasets.
+
+    Returns:
+        `(config, data, model, checkpoint)`, the last being the path of the
+        checkpoint in the folder.
+    """
+    with open(os.path.join(run_dir, "config.json"), encoding="utf-8") as file:
+        config = ml_collections.ConfigDict(json.load(file))
+    data = build.build_data(config, data_dir)
+    model = build.build_model(config, data.num_classes, data.image_shape)
+    checkpoint = training.restore_model(
+        os.path.join(run_dir, "checkpoints"), model
+    )
+    return config, data, model, os.path.relpath(checkpoint, run_dir)
+
+
+def benchmark_run(
+    run_dir,
+    data_dir=None,
+    *,
+    corrupted_dir=None,
+    frost_dir=None,
+    corruptions=data_room.corruptions.NAMES,
+    severities=data_room.corruptions.SEVERITIES,
+    num_examples=None,
+    batch_size=256,
+    verbose=True,
+):
+    """Measures a run under shift, or goes on with it.
+
+    Writes `predictions/<corruption>_<severity>.npz`, `shift.csv`,
+    `robustness_metrics.json`, `shift_ece.png`, `shift_accuracy.png` and
+    `shift_heatmap.png` to the run's folder.
+
+    Args:
+        run_dir: The folder of a finished run.
+        data_dir: The folder of TensorFlow Datasets.
+        corrupted_dir: A folder of published arrays; see `data.shifted_sets`.
+        frost_dir: Frost photographs for sets that are made on the fly.
+        corruptions: Names of corruptions.
+        severities: Of 1 to 5.
+        num_examples: Only the first ones of each test set.
+        batch_size: For inference.
+        verbose: Whether to show progress.
+
+    Returns:
+        `(name, rows, source)`: what the run is called, the rows of
+        `evaluate_shift`, and where the corrupted sets come from.
+    """
+    config, data, model, checkpoint = load_run(run_dir, data_dir)
+    sets = data_room.shifted_sets(
+        data,
+        corrupted_dir=corrupted_dir,
+        data_dir=data_dir,
+        frost_dir=frost_dir,
+    )
+    rows = evaluation.evaluate_shift(
+        model,
+        data,
+        sets=sets,
+        corruptions=corruptions,
+        severities=severities,
+        batch_size=batch_size,
+        num_examples=num_examples,
+        predictions_dir=os.path.join(run_dir, "predictions"),
+        description={"checkpoint": checkpoint},
+        verbose=verbose,
+    )
+    _write(run_dir, rows, run_name(config))
+    return run_name(config), rows, sets.source
+
+
+def comparison_table(runs, metric="ece"):
+    """Returns a table of objectives under shift, means ± errors over seeds.
+
+    Args:
+        runs: Pairs of an objective's name and the rows of a run of it.
+        metric: Of the rows, shown in percent.
+    """
+    calibrators = list(dict.fromkeys(row["calibrator"] for row in runs[0][1]))
+    severities = sorted({row["severity"] for row in runs[0][1]})
+    heads = [f"severity {level}" if level else "clean" for level in severities]
+    lines = [
+        f"{f'{metric} (%)':<40}" + "".join(f"{head:>15}" for head in heads)
+    ]
+    for calibrator in calibrators:
+        rows = evaluation.compare_runs(runs, metric, calibrator)
+        for objective in dict.fromkeys(name for name, _ in runs):
+            cells = [row for row in rows if row["objective"] == objective]
+            label = f"{objective}, {calibrator} ({cells[0]['count']} runs)"
+            texts = [
+                f"{100 * row['mean']:.2f}"
+                + (f" ± {100 * row['error']:.2f}" if row["count"] > 1 else "")
+                for row in cells
+            ]
+            lines.append(
+                f"{label:<40}" + "".join(f"{text:>15}" for text in texts)
+            )
+    return "\n".join(lines)
+
+
+def save_figure(figure, path):
+    """Writes a figure as PNG."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(png.getvalue())
+
+
+def _write(run_dir, rows, name):
+    def path(file):
+        return os.path.join(run_dir, file)
+
+    training.write_text(path("shift.csv"), evaluation.shift_csv(rows))
+    report = evaluation.robustness_report(rows)
+    text = json.dumps(report, indent=2, sort_keys=True)
+    training.write_text(path("robustness_metrics.json"), text + "\n")
+    ece = evaluation.means_by_severity(rows, "ece")
+    save_figure(figures.shift_lines(ece, "ece", name), path("shift_ece.png"))
+    accuracy = [
+        row
+        for row in evaluation.means_by_severity(rows, "accuracy")
+        if row["calibrator"] == "none"
+    ]
+    save_figure(
+        figures.shift_lines(accuracy, "accuracy", name),
+        path("shift_accuracy.png"),
+    )
+    save_figure(figures.shift_heatmap(rows), path("shift_heatmap.png"))

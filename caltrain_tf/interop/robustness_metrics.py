@@ -1,0 +1,220 @@
+r"""Our metrics and networks in the reports of robustness_metrics.
+
+The package is on no registry:
+
+    pip install git+https://github.com/google-research/robustness_metrics \
+        pandas tabulate tensorflow_hub tensorflow_probability clu tf_keras
+
+Its scripts take a Python file with a function `create`. One of two lines does:
+
+    from caltrain_tf.interop.robustness_metrics import create
+
+    python -m robustness_metrics.bin.compute_report --model_path=that_file.py \
+        --model_args="run_dir='runs/focal'" --report="caltrain_cifar10"
+
+`create` registers the metrics `caltrain_ece`, `caltrain_nll`, ... and the
+reports `caltrain_cifar10` and `caltrain_imagenet`, whose keys are those of
+`robustness_metrics.json`. Its own `ece` fails under Keras 3; ours does not.
+"""
+
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from caltrain_tf import data as data_room
+from caltrain_tf import metrics
+from caltrain_tf.data.normalize import normalize
+from caltrain_tf.experiments import shift
+
+_PREFIX = "caltrain_"
+_METRICS = {
+    "accuracy": metrics.accuracy,
+    "nll": metrics.negative_log_likelihood,
+    "brier": metrics.brier_score,
+    "ece": metrics.calibration_error,
+    "ks_error": metrics.ks_error,
+    "mean_sweep_ce": metrics.mean_sweep_calibration_error,
+    "marginal_ece": metrics.marginal_calibration_error,
+}
+_REPORTED = ("accuracy", "nll", "brier", "ece")
+# Its names of corruptions where they differ from ours.
+_CORRUPTIONS = {
+    "cifar10": {
+        "glass_blur": "frosted_glass_blur",
+        "elastic_transform": "elastic",
+    },
+    "imagenet": {},
+}
+
+
+def register():
+    """Registers our metrics and reports, once.
+
+    Metrics take a temperature, which scales the predictions: the spec
+    `caltrain_ece(temperature=1.5)`. Reports take those of calibrators:
+    `caltrain_cifar10(temperatures={'ts': 1.5, 'ts_sb_ece': 1.4})`.
+
+    Returns:
+        The module `robustness_metrics`.
+    """
+    rm = _import()
+    known = rm.metrics.base.registry.get_registered_subclasses()
+    if _PREFIX + "ece" in known:
+        return rm
+    for name, function in _METRICS.items():
+        rm.metrics.base.registry.register_subclass(
+            _PREFIX + name, _metric_class(rm, name, function)
+        )
+    for dataset in _CORRUPTIONS:
+        rm.reports.base.registry.register_subclass(
+            _PREFIX + dataset, _report_class(rm, dataset)
+        )
+    return rm
+
+
+def create(run_dir, calibrator="none", data_dir=None):
+    """Hands a run's network to robustness_metrics.
+
+    Args:
+        run_dir: The folder of a finished run.
+        calibrator: `"none"`, `"ts"` or `"ts_sb_ece"`: scale by the temperature
+            of `results.json`.
+        data_dir: The folder of TensorFlow Datasets.
+
+    Returns:
+        `(model, preprocess_fn)`: from batched features with `"image"` to
+        probabilities, and from features with a uint8 image to those with the
+        image as the network takes it.
+    """
+    register()
+    temperature = 1.0
+    if calibrator != "none":
+        path = os.path.join(run_dir, "results.json")
+        with open(path, encoding="utf-8") as file:
+            results = json.load(file)
+        key = f"temperature_{calibrator}"
+        if key not in results:
+            raise ValueError(
+                "`calibrator` must be 'none', or one that results.json has a "
+                f"temperature of. Received: calibrator={calibrator!r}"
+            )
+        temperature = results[key]
+    config, _, network, _ = shift.load_run(run_dir, data_dir)
+    spec = data_room.SPECS[config.data.name]
+
+    def model(features):
+        logits = tf.cast(network(features["image"], training=False), "float32")
+        return tf.nn.softmax(logits / temperature)
+
+    def preprocess_fn(features):
+        image = _as_size(features["image"], spec.image_shape)
+        batch = normalize(image[tf.newaxis], spec.mean, spec.std)
+        return {**features, "image": batch[0]}
+
+    return model, preprocess_fn
+
+
+def _as_size(image, shape):
+    """Crops 7/8 of the shorter side, where an image has another size."""
+    height, width, _ = shape
+    if image.shape[:2] == (height, width):
+        return image
+    side = tf.cast(tf.reduce_min(tf.shape(image)[:2]), tf.float32) * 7 / 8
+    side = tf.cast(tf.round(side), tf.int32)
+    square = tf.image.resize_with_crop_or_pad(image, side, side)
+    resized = tf.image.resize(square, (height, width), "bicubic")
+    resized = tf.saturate_cast(tf.round(resized), tf.uint8)
+    return tf.ensure_shape(resized, shape)
+
+
+def _metric_class(rm, name, function):
+    class Metric(rm.metrics.FullBatchMetric):
+        def __init__(
+            self, dataset_info=None, use_dataset_labelset=False, temperature=1.0
+        ):
+            super().__init__(dataset_info, use_dataset_labelset)
+            self._temperature = temperature
+
+        def add_predictions(self, model_predictions, metadata):
+            if "element_id" in metadata:
+                # An array of one number, which NumPy 2.4 makes no number.
+                (element,) = np.ravel(metadata["element_id"])
+                metadata = {**metadata, "element_id": element}
+            super().add_predictions(model_predictions, metadata)
+
+        def result(self):
+            probs = np.asarray(self._predictions, np.float64)
+            # The logits are gone: any with these probabilities do. A float32
+            # softmax is exactly 0 below its smallest number.
+            tiny = np.finfo(np.float32).tiny
+            logits = np.log(np.maximum(probs, tiny)) / self._temperature
+            labels = np.asarray(self._labels).reshape(len(probs))
+            value = function(logits, labels, from_logits=True)
+            return {_PREFIX + name: float(value)}
+
+    Metric.__name__ = Metric.__qualname__ = _PREFIX + name
+    return Metric
+
+
+def _report_class(rm, dataset):
+    base = rm.reports.base
+
+    class Report(base.Report):
+        def __init__(self, temperatures=None):
+            self._names = {_PREFIX + metric: metric for metric in _REPORTED} | {
+                f"{_PREFIX}{metric}(temperature={temperature!r})": (
+                    f"{metric}_{calibrator}"
+                )
+                for calibrator, temperature in (temperatures or {}).items()
+                for metric in _REPORTED
+            }
+            self._clean = {}
+            self._shifted = {}
+
+        @property
+        def required_measurements(self):
+            names = [
+                _CORRUPTIONS[dataset].get(name, name)
+                for name in data_room.corruptions.NAMES
+            ]
+            sets = [dataset] + [
+                f"{dataset}_c(corruption_type={name!r},severity={severity})"
+                for name in names
+                for severity in data_room.corruptions.SEVERITIES
+            ]
+            for where in sets:
+                for metric in self._names:
+                    yield base.MeasurementSpec(where, metric)
+
+        def add_measurement(self, dataset_name, metric_name, metric_results):
+            (value,) = metric_results.values()
+            name = self._names[metric_name]
+            if dataset_name == dataset:
+                self._clean[f"{dataset}/{name}"] = value
+            else:
+                key = f"{dataset}_c/{name}"
+                self._shifted.setdefault(key, []).append(value)
+
+        def result(self):
+            stats = base.compute_stats_per_bucket(self._shifted)
+            return {**self._clean, **{k: float(v) for k, v in stats.items()}}
+
+    Report.__name__ = Report.__qualname__ = _PREFIX + dataset
+    return Report
+
+
+def _import():
+    try:
+        import robustness_metrics
+        import robustness_metrics.metrics.base
+        import robustness_metrics.reports.base
+    except ImportError as error:
+        raise ImportError(
+            "robustness_metrics is missing, or something that it needs: "
+            f"{error}. It is on no registry: pip install "
+            "git+https://github.com/google-research/robustness_metrics pandas "
+            "tabulate tensorflow_hub tensorflow_probability clu tf_keras"
+        ) from error
+    return robustness_metrics

@@ -1,0 +1,146 @@
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import caltrain_tf as ct
+from caltrain_tf.data.corruptions.strengths import STRENGTHS
+from tests.data.corruptions import cases
+
+corruptions = ct.data.corruptions
+ALL = corruptions.NAMES + corruptions.EXTRA_NAMES
+# The images here have the contrast and detail of CIFAR-10's, not its colours.
+TOLERANCE = {"brightness": 0.3, "jpeg_compression": 0.5}
+# Their strengths do not go one way, or not in levels of pixels.
+NOT_MONOTONE = {
+    "elastic_transform",
+    "frost",
+    "glass_blur",
+    "motion_blur",
+    "saturate",
+}
+
+
+@functools.cache
+def compiled(name, severity, size, **options):
+    return tf.function(
+        corruptions.get(name, severity, **options),
+        input_signature=[
+            tf.TensorSpec([None, size, size, 3], tf.uint8),
+            tf.TensorSpec([None], tf.int64),
+        ],
+    )
+
+
+def corrupt(name, severity, images, places=None, **options):
+    function = compiled(name, severity, images.shape[1], **options)
+    places = range(len(images)) if places is None else places
+    return function(images, tf.constant(list(places), tf.int64)).numpy()
+
+
+def change(name, severity, images, **options):
+    corrupted = corrupt(name, severity, images, **options)
+    return np.abs(corrupted.astype(float) - images).mean()
+
+
+def test_there_are_fifteen_and_four():
+    assert len(corruptions.NAMES) == 15 and len(corruptions.EXTRA_NAMES) == 4
+    assert set(corruptions.NAMES) == set(cases.CIFAR10_C)
+    for strengths in STRENGTHS.values():
+        assert set(strengths) == set(ALL)
+        assert all(len(severities) == 5 for severities in strengths.values())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_change_is_that_of_the_published_sets(name):
+    images = cases.photographs()
+    changes = [change(name, severity, images) for severity in range(1, 6)]
+    if name in cases.CIFAR10_C:
+        tolerance = TOLERANCE.get(name, 0.15)
+        np.testing.assert_allclose(
+            changes, cases.CIFAR10_C[name], rtol=tolerance
+        )
+    # Water and mud, severities 1 to 3 and 4 to 5, are two things.
+    parts = (changes[:3], changes[3:]) if name == "spatter" else (changes,)
+    for part in parts:
+        assert name in NOT_MONOTONE or (np.diff(part) > 0).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_image_does_not_depend_on_its_batch(name):
+    images = cases.photographs()[:5]
+    places = np.array([7, 100, 8, 10**6, 0])
+    whole = corrupt(name, 4, images, places)
+    order = [3, 0, 4]
+    np.testing.assert_array_equal(
+        corrupt(name, 4, images[order], places[order]), whole[order]
+    )
+    for row in range(5):
+        alone = corrupt(name, 4, images[row : row + 1], places[row : row + 1])
+        np.testing.assert_array_equal(alone[0], whole[row])
+
+
+@pytest.mark.parametrize("name", ["gaussian_noise", "frost", "spatter"])
+def test_places_seeds_and_severities_have_their_own_numbers(name):
+    image = cases.photographs()[:1]
+    noises = [
+        corrupt(name, 3, image, [0]),
+        corrupt(name, 3, image, [1]),
+        corrupt(name, 3, image, [0], seed=1),
+    ]
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        assert (noises[first] != noises[second]).any()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_large_images_have_the_strengths_of_imagenet(name):
+    # Smaller than 224, but larger than what has those of CIFAR.
+    images = np.stack([np.kron(cases.photographs()[0], np.ones((3, 3, 1)))])
+    images = images.astype(np.uint8)
+    by_default = change(name, 3, images)
+    assert by_default == change(name, 3, images, strengths="imagenet") > 0
+    assert by_default != change(name, 3, images, strengths="cifar")
+
+
+def test_it_is_a_transform_of_the_data_sets():
+    digits = ct.data.get("digits")
+    batches = {
+        size: digits.eval_batches(
+            "test", size, transform=corruptions.get("shot_noise", 5)
+        )
+        for size in (64, 50)
+    }
+    clean = next(iter(digits.eval_batches("test", 64)))[0]
+    first, second = (next(iter(dataset))[0] for dataset in batches.values())
+    np.testing.assert_array_equal(first[:50], second)
+    assert (first != clean).numpy().any()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"name": "frosty"}, "Did you mean 'frost'.*name='frosty'"),
+        ({"severity": 0}, "`severity` must be.*severity=0"),
+        ({"severity": 2.5}, "`severity` must be.*severity=2.5"),
+        ({"strengths": "mnist"}, "`strengths` must be.*strengths='mnist'"),
+        ({"seed": -1}, "`seed` must be.*seed=-1"),
+    ],
+)
+def test_bad_arguments_are_errors(changes, message):
+    with pytest.raises(ValueError, match=message):
+        corruptions.get(**{"name": "fog", "severity": 1, **changes})
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        np.zeros((1, 8, 8, 3), np.float32),
+        np.zeros((1, 8, 4, 3), np.uint8),
+        np.zeros((1, 8, 8, 1), np.uint8),
+        np.zeros((8, 8, 3), np.uint8),
+    ],
+)
+def test_bad_images_are_errors(images):
+    with pytest.raises(ValueError, match="`images` must be.*Received"):
+        corruptions.get("contrast", 1)(images, [0])

@@ -1,0 +1,101 @@
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import caltrain_tf as ct
+from caltrain_tf.experiments import shift
+from caltrain_tf.experiments import train
+from tests.experiments.configs import tiny
+
+# So short a training determines no temperature.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+ROOT = pathlib.Path(__file__).parents[2]
+FILES = (
+    "robustness_metrics.json",
+    "shift.csv",
+    "shift_accuracy.png",
+    "shift_ece.png",
+    "shift_heatmap.png",
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two seeds of an objective."""
+    folder = tmp_path_factory.mktemp("runs")
+    train(tiny(), str(folder / "seed0"))
+    shutil.copytree(folder / "seed0", folder / "more" / "seed1")
+    config = json.loads((folder / "seed0" / "config.json").read_text())
+    config["seed"] = 1
+    (folder / "more" / "seed1" / "config.json").write_text(json.dumps(config))
+    (folder / "unfinished").mkdir()
+    (folder / "unfinished" / "config.json").write_text("{}")
+    return folder
+
+
+def test_finished_runs_are_found(runs):
+    both = [str(runs / "more" / "seed1"), str(runs / "seed0")]
+    assert shift.find_runs(runs) == both
+    assert shift.find_runs([both[1], both[0]]) == both
+    assert shift.find_runs(both[0]) == both[:1]
+    with pytest.raises(ValueError, match="finished run.*unfinished"):
+        shift.find_runs(runs / "unfinished")
+
+
+def test_the_network_is_that_of_the_predictions(runs):
+    _, data, model, checkpoint = shift.load_run(runs / "seed0")
+    assert checkpoint == "checkpoints/ckpt-9"
+    rows = ct.evaluation.evaluate_shift(
+        model, data, corruptions=[], calibrators={}
+    )
+    results = json.loads((runs / "seed0" / "results.json").read_text())
+    values = {row["metric"]: row["value"] for row in rows}
+    for metric in ("accuracy", "nll", "brier", "ece"):
+        assert values[metric] == pytest.approx(results[metric], abs=1e-4)
+
+
+def test_the_script_measures_and_compares_runs(runs):
+    command = [
+        sys.executable,
+        "baselines/shift_benchmark.py",
+        f"--run_dir={runs}",
+        "--corruptions=contrast,shot_noise",
+        "--severities=1,4",
+        "--num_examples=100",
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "frost of a generated texture" in done.stdout
+    assert "4/4 sets" in done.stderr
+    assert "(2 runs)" in done.stdout
+    for folder in shift.find_runs(runs):
+        files = os.listdir(folder)
+        assert set(FILES) <= set(files)
+        rows = ct.evaluation.read_shift_csv(os.path.join(folder, "shift.csv"))
+        assert len(rows) == 5 * 3 * 4
+        with open(os.path.join(folder, "robustness_metrics.json")) as file:
+            report = json.load(file)
+        ece = [
+            row["value"]
+            for row in rows
+            if (row["metric"], row["calibrator"]) == ("ece", "ts")
+            and row["severity"] > 0
+        ]
+        assert report["digits_c/ece_ts/mean"] == pytest.approx(np.mean(ece))
+        path = os.path.join(folder, "predictions", "shot_noise_4.npz")
+        logits, labels = ct.evaluation.load_predictions(path)
+        assert logits.shape == (100, 10) and labels.shape == (100,)
+    assert (runs / "shift_ece_ts_sb_ece.png").exists()

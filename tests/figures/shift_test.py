@@ -1,0 +1,78 @@
+import io
+
+import numpy as np
+import pytest
+
+import caltrain_tf as ct
+
+
+def rows():
+    return [
+        {
+            "dataset": "cifar10",
+            "corruption": corruption,
+            "severity": severity,
+            "calibrator": calibrator,
+            "metric": "ece",
+            "value": severity / 10 + index / 100 + (calibrator == "none") / 50,
+        }
+        for index, corruption in enumerate(("fog", "snow", "glass_blur"))
+        for severity in (1, 2, 4)
+        for calibrator in ("none", "ts_sb_ece")
+    ]
+
+
+def test_a_line_a_calibrator_with_error_bars():
+    means = ct.evaluation.means_by_severity(rows())
+    figure = ct.figures.shift_lines(means, title="A network")
+    (ax,) = figure.axes
+    texts = [text.get_text() for text in ax.get_legend().texts]
+    assert texts == ["no scaling", "TS-SB-ECE"]
+    for container, name in zip(
+        ax.containers, ("none", "ts_sb_ece"), strict=True
+    ):
+        expected = [m for m in means if m["calibrator"] == name]
+        line, _, (bars,) = container
+        np.testing.assert_allclose(
+            line.get_ydata(), [100 * m["mean"] for m in expected]
+        )
+        heights = [np.ptp(segment[:, 1]) for segment in bars.get_segments()]
+        np.testing.assert_allclose(
+            heights, [200 * m["error"] for m in expected], atol=1e-9
+        )
+    assert [label.get_text() for label in ax.get_xticklabels()] == list("124")
+    assert ax.get_title() == "A network"
+    figure.savefig(io.BytesIO())
+
+
+def test_the_clean_set_has_no_error():
+    means = [
+        {"severity": s, "objective": "nll", "mean": 0.1, "error": float("nan")}
+        for s in (0, 1)
+    ]
+    figure = ct.figures.shift_lines(means, "accuracy")
+    (ax,) = figure.axes
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert labels == ["clean", "1"] and ax.get_legend() is None
+    figure.savefig(io.BytesIO())
+
+
+def test_the_heat_map_has_a_cell_a_set():
+    figure = ct.figures.shift_heatmap(rows()[:-2], calibrator="ts_sb_ece")
+    ax = figure.axes[0]
+    values = ax.images[0].get_array()
+    assert values.shape == (3, 3)
+    assert values[1, 2] == pytest.approx(100 * (0.4 + 0.01))
+    # Of a set that is not there.
+    assert not np.isfinite(np.ma.filled(values, np.nan)[2, 2])
+    assert len(ax.texts) == 8
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["fog", "snow", "glass blur"]
+    figure.savefig(io.BytesIO())
+
+
+def test_bad_input_is_an_error():
+    with pytest.raises(ValueError, match="`means` must not be empty"):
+        ct.figures.shift_lines([])
+    with pytest.raises(ValueError, match="calibrator='ts'"):
+        ct.figures.shift_heatmap(rows(), calibrator="ts")

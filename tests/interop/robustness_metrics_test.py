@@ -1,0 +1,143 @@
+"""Against the real package, where it is installed."""
+
+import json
+import shutil
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import caltrain_tf as ct
+from caltrain_tf.experiments import train
+from caltrain_tf.interop import robustness_metrics as adapter
+from tests.experiments.configs import tiny
+
+
+@pytest.fixture(scope="module")
+def rm():
+    # Its imports warn of old names in NumPy and elsewhere.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return adapter.register()
+        except ImportError as error:
+            pytest.skip(f"robustness_metrics is not installed: {error}")
+
+
+def predictions(size=300, num_classes=10):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(size, num_classes))
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = [rng.choice(num_classes, p=row) for row in probs]
+    return logits, probs, np.array(labels)
+
+
+def result(rm, spec, probs, labels):
+    metric = rm.metrics.get(spec, None)
+    # As its scripts hand them over.
+    metric.add_batch(
+        probs, label=labels, element_id=np.arange(len(labels))[:, np.newaxis]
+    )
+    (value,) = metric.result().values()
+    return value
+
+
+def test_an_absent_package_is_explained(monkeypatch):
+    monkeypatch.setitem(sys.modules, "robustness_metrics", None)
+    with pytest.raises(ImportError, match="pip install git.https"):
+        adapter.register()
+
+
+def test_metrics_are_ours(rm):
+    logits, probs, labels = predictions()
+    for name, function in (
+        ("ece", ct.metrics.calibration_error),
+        ("nll", ct.metrics.negative_log_likelihood),
+        ("ks_error", ct.metrics.ks_error),
+    ):
+        for temperature in (1.0, 1.7):
+            expected = function(logits / temperature, labels, from_logits=True)
+            spec = f"caltrain_{name}(temperature={temperature})"
+            value = result(rm, spec, probs, labels)
+            assert value == pytest.approx(expected, abs=1e-6)
+        # Registering again changes nothing.
+        assert adapter.register() is rm
+
+
+def test_ece_is_its_general_calibration_error(rm):
+    _, probs, labels = predictions()
+    metric = rm.metrics.get(
+        "gce(binning_scheme='adaptive',max_prob=True,class_conditional=False,"
+        "norm='l2',num_bins=15,threshold=0.0)",
+        None,
+    )
+    metric.add_batch(probs, label=labels)
+    (theirs,) = metric.result().values()
+    assert result(rm, "caltrain_ece", probs, labels) == pytest.approx(
+        theirs, abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "imagenet"])
+def test_reports_have_the_keys_of_the_exported_file(rm, dataset):
+    temperatures = {"ts": 1.5, "ts_sb_ece": 1.25}
+    report = rm.reports.get(f"caltrain_{dataset}(temperatures={temperatures})")
+    rows = []
+    rng = np.random.default_rng(0)
+    for spec in report.required_measurements:
+        value = float(rng.random())
+        report.add_measurement(
+            spec.dataset_name, spec.metric_name, {"any": value}
+        )
+        calibrator = {1.5: "ts", 1.25: "ts_sb_ece"}.get(
+            float(spec.metric_name.partition("=")[2][:-1] or 1), "none"
+        )
+        clean = spec.dataset_name == dataset
+        rows.append(
+            {
+                "dataset": dataset,
+                "corruption": "none" if clean else "fog",
+                "severity": 0 if clean else 1,
+                "calibrator": calibrator,
+                "metric": spec.metric_name.partition("(")[0][9:],
+                "value": value,
+            }
+        )
+        # Such a data set is known there, though its files may be missing.
+        name = spec.dataset_name.partition("(")[0]
+        known = rm.datasets.base.registry.get_registered_subclasses()
+        assert name in known
+    assert len(rows) == 76 * 3 * 4
+    exported = ct.evaluation.robustness_report(rows)
+    assert report.result() == pytest.approx(exported)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_create_hands_over_a_run(rm, tmp_path):
+    train(tiny(), str(tmp_path / "run"))
+    run = tmp_path / "run"
+    results = json.loads((run / "results.json").read_text())
+    digits = ct.data.get("digits")
+    images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3))
+    for calibrator in ("none", "ts"):
+        model, preprocess_fn = adapter.create(str(run), calibrator)
+        features = [
+            preprocess_fn({"image": image.astype(np.uint8), "label": 1})
+            for image in images
+        ]
+        assert features[0]["label"] == 1
+        batch = np.stack([feature["image"] for feature in features])
+        spec = ct.data.SPECS[digits.name]
+        expected = (images / 255 - spec.mean) / spec.std
+        np.testing.assert_allclose(batch, expected, atol=1e-5)
+        probs = np.asarray(model({"image": batch}))
+        np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
+        if calibrator == "none":
+            plain = probs
+    scaled = plain ** (1 / results["temperature_ts"])
+    scaled /= scaled.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(probs, scaled, atol=1e-5)
+    with pytest.raises(ValueError, match="calibrator='isotonic'"):
+        adapter.create(str(run), "isotonic")
+    shutil.rmtree(run)
