@@ -10,11 +10,14 @@ not computed again.
 
 import os
 
-from absl import app
-from absl import flags
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import caltrain_tf as ct
-from caltrain_tf.experiments import shift
+from absl import app  # noqa: E402
+from absl import flags  # noqa: E402
+
+import caltrain_tf as ct  # noqa: E402
+from caltrain_tf.experiments import shift  # noqa: E402
+from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
 
 RUN_DIR = flags.DEFINE_list(
     "run_dir", None, "A run, several runs, or a folder of runs.", required=True
@@ -43,6 +46,7 @@ def main(argv):
     """Evaluates each run, and compares them where there are several."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    quiet_logs()
     runs = []
     for run_dir in shift.find_runs(RUN_DIR.value):
         name, rows, source = shift.benchmark_run(

@@ -81,10 +81,8 @@ def run_from_flags(config_holder, argv):
     """
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    quiet_logs()
     values = flags.FLAGS
-    if not values["verbosity"].present:
-        # TensorFlow reports every checkpoint, in the middle of our progress.
-        logging.set_verbosity(logging.WARNING)
     strategy = training.get_strategy(
         tpu=values.tpu,
         num_gpus=values.num_gpus,
@@ -95,6 +93,15 @@ def run_from_flags(config_holder, argv):
     print(f"\n{run_name(config)} on {config.data.name}, test split")
     print(evaluation.results_table(results))
     print(f"\nEverything is in {output_dir}")
+
+
+def quiet_logs():
+    """Leaves out what TensorFlow reports, unless `--verbosity` asks for it.
+
+    It would stand in the middle of our progress.
+    """
+    if not flags.FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)
 
 
 def run_name(config):
