@@ -4,6 +4,7 @@ import sys
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
@@ -40,6 +41,7 @@ def jax_steps(weights, images, labels, folder):
 
 
 def test_the_step_is_that_of_the_trainer(two_replicas, tmp_path):
+    pytest.importorskip("jax", "0.7", reason="It has no `jax.shard_map`.")
     # Two devices, each with statistics of its own, one loss of both batches.
     images, labels = problem.batches()
     keras.utils.set_random_seed(0)
