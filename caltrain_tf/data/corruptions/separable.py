@@ -133,7 +133,7 @@ def along_columns(images, matrix):
 
 def _for_each(images, matrix):
     # One product an image: its rounding does not depend on the batch. And the
-    # matrix is repeated: given a product that broadcasts, TensorFlow 2.21 with
-    # oneDNN writes out of bounds.
+    # matrix is repeated: a product that broadcasts gave wrong values, and heap
+    # corruption, with TensorFlow 2.21 on a CPU.
     shape = [tf.shape(images)[0], *matrix.shape]
     return tf.broadcast_to(tf.constant(matrix, tf.float32), shape)
