@@ -54,8 +54,8 @@ SEEDS = flags.DEFINE_list("seeds", list("0123456789"), "Seeds.")
 TUNED = flags.DEFINE_string(
     "tuned",
     None,
-    "Settings of single objectives, set after --config.x.y: a JSON file such as "
-    '{"focal+sb_ece": {"loss.beta": 0.3}}.',
+    "Settings of single objectives, which win over --config.x.y: a JSON file "
+    'such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
 )
 PARALLEL = flags.DEFINE_integer("parallel", 1, "Runs at a time.")
 SHIFT = flags.DEFINE_bool("shift", False, "Measure each run under shift, too.")
@@ -80,6 +80,16 @@ _VARIED = {
 }
 
 
+def read_integers(flag):
+    """The integers of a flag that is a list."""
+    try:
+        return [int(value) for value in flag.value]
+    except ValueError as error:
+        raise app.UsageError(
+            f"--{flag.name} must be integers. Received: {flag.value}"
+        ) from error
+
+
 def read_settings():
     """The runs that the flags ask for."""
     for key in config_flags.get_override_values(flags.FLAGS["config"]):
@@ -97,7 +107,7 @@ def read_settings():
     return matrix.settings(
         CONFIG.value,
         objectives,
-        [int(seed) for seed in SEEDS.value],
+        read_integers(SEEDS),
         OUTPUT_DIR.value,
         None if TUNED.value is None else read_tuned(TUNED.value),
     )
@@ -107,11 +117,11 @@ def read_shift():
     """What is to be measured under shift, or None."""
     if not SHIFT.value:
         return None
-    return {
-        "corruptions": SHIFT_CORRUPTIONS.value,
-        "severities": [int(level) for level in SHIFT_SEVERITIES.value],
-        "num_examples": SHIFT_EXAMPLES.value,
-    }
+    return run_state.shift_options(
+        SHIFT_CORRUPTIONS.value,
+        read_integers(SHIFT_SEVERITIES),
+        SHIFT_EXAMPLES.value,
+    )
 
 
 def main(argv):

@@ -92,6 +92,12 @@ class Child:
             pass
 
 
+def _num_processors():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def share_environment(parallel):
     """Environment variables of each of several processes at a time.
 
@@ -100,7 +106,7 @@ def share_environment(parallel):
     Args:
         parallel: How many processes run at a time.
     """
-    threads = str(max(1, len(os.sched_getaffinity(0)) // parallel))
+    threads = str(max(1, _num_processors() // parallel))
     path = os.pathsep.join(
         filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")])
     )

@@ -54,7 +54,8 @@ def unfinished(settings, shift=None):
 
     Args:
         settings: The `Setting`s of a study.
-        shift: As of `run_state.is_finished`.
+        shift: What they are to be measured under, of
+            `run_state.shift_options`.
 
     Returns:
         A list. A folder of another configuration, finished or not, is an error.
@@ -85,7 +86,7 @@ class Study:
     Args:
         settings: The `Setting`s of the study.
         parallel: How many runs at a time.
-        shift: What to measure under shift, as of `run_state.is_finished`.
+        shift: What to measure under shift, of `run_state.shift_options`.
         data_dir: The folder of TensorFlow Datasets.
         tpu: As of `training.get_strategy`.
         num_gpus: As of `training.get_strategy`.
