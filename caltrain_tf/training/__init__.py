@@ -9,6 +9,7 @@ from caltrain_tf.training.metrics_log import MetricsLog
 from caltrain_tf.training.preemption import Preempted
 from caltrain_tf.training.progress import Progress
 from caltrain_tf.training.run_folder import RunFolder
+from caltrain_tf.training.run_folder import check_config
 from caltrain_tf.training.run_folder import write_text
 from caltrain_tf.training.schedule import WarmUpStepDecay
 from caltrain_tf.training.strategy import get_strategy
@@ -26,6 +27,7 @@ __all__ = [
     "Summaries",
     "Trainer",
     "WarmUpStepDecay",
+    "check_config",
     "get_strategy",
     "interleave",
     "is_chief",

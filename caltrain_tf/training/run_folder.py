@@ -84,15 +84,25 @@ class RunFolder:
         if not tf.io.gfile.exists(path):
             write_text(path, json.dumps(self.config, indent=2) + "\n")
             return
-        with tf.io.gfile.GFile(path) as file:
-            there = json.load(file)
-        differing = _differences(there, self.config)
-        if differing:
-            raise ValueError(
-                f"The folder {self.path!r} holds a run of another "
-                f"configuration: {'; '.join(differing)}. Take another folder, "
-                "or the same configuration to go on."
-            )
+        check_config(self.path, self.config)
+
+
+def check_config(path, config):
+    """Raises if a run's folder is of another configuration; says which key.
+
+    Args:
+        path: The folder of a run, with its `config.json`.
+        config: The configuration, of JSON types; tuples count as lists.
+    """
+    with tf.io.gfile.GFile(os.path.join(path, "config.json")) as file:
+        there = json.load(file)
+    differing = _differences(there, _as_json_types(config))
+    if differing:
+        raise ValueError(
+            f"The folder {os.fspath(path)!r} holds a run of another "
+            f"configuration: {'; '.join(differing)}. Take another folder, "
+            "or the same configuration to go on."
+        )
 
 
 def write_text(path, text):
