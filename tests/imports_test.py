@@ -32,7 +32,15 @@ ROOMS = {
     "figures": ({"metrics"}, {"matplotlib", "numpy"}),
     "experiments": (
         ALL,
-        {"absl", "keras", "ml_collections", "numpy", "optuna", "tensorflow"},
+        {
+            "absl",
+            "keras",
+            "ml_collections",
+            "numpy",
+            "optuna",
+            "sqlalchemy",  # Optuna's; for SQLite's transactions.
+            "tensorflow",
+        },
     ),
     "interop": (
         ALL,
