@@ -12,6 +12,7 @@ one that fails does not stop the others. The predictions of `--shift` stay in
 `predictions/` of each run.
 """
 
+import functools
 import os
 import pathlib
 
@@ -27,6 +28,7 @@ from caltrain_tf.experiments import run_state  # noqa: E402
 from caltrain_tf.experiments import summary  # noqa: E402
 from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
 from caltrain_tf.experiments.overrides import read_tuned  # noqa: E402
+from caltrain_tf.experiments.run_queue import RunQueue  # noqa: E402
 from caltrain_tf.experiments.study import Study  # noqa: E402
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -70,6 +72,16 @@ SHIFT_EXAMPLES = flags.DEFINE_integer(
 )
 DATA_DIR = flags.DEFINE_string("data_dir", None, "TensorFlow Datasets' folder.")
 TPU = flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
+STORAGE = flags.DEFINE_string(
+    "storage",
+    None,
+    "Database or journal file of Optuna. Workers with the same command, on "
+    "many machines, take the runs from it; --output_dir should be a folder "
+    "that they share.",
+)
+STUDY_NAME = flags.DEFINE_string(
+    "study_name", None, "In the storage; the name of --output_dir by default."
+)
 NUM_GPUS = flags.DEFINE_integer("num_gpus", None, "GPUs of each run.")
 # What a study varies, by the flag that says how.
 _VARIED = {
@@ -124,6 +136,23 @@ def read_shift():
     )
 
 
+def choose_queue(shift):
+    """What makes the queue that runs are taken from."""
+    if STORAGE.value is None:
+        return RunQueue
+    # Only here: it needs Optuna.
+    from caltrain_tf.experiments.storage_queue import StorageQueue
+
+    folder = os.path.basename(os.path.abspath(OUTPUT_DIR.value))
+    return functools.partial(
+        StorageQueue,
+        storage=STORAGE.value,
+        name=STUDY_NAME.value or folder,
+        parallel=PARALLEL.value,
+        shift=shift,
+    )
+
+
 def main(argv):
     """Does the runs, and prints what came of them."""
     if len(argv) > 1:
@@ -131,10 +160,12 @@ def main(argv):
     quiet_logs()
     try:
         settings = read_settings()
+        shift = read_shift()
         study = Study(
             settings,
             parallel=PARALLEL.value,
-            shift=read_shift(),
+            shift=shift,
+            make_queue=choose_queue(shift),
             data_dir=DATA_DIR.value,
             tpu=TPU.value,
             num_gpus=NUM_GPUS.value,

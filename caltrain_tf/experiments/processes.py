@@ -11,6 +11,7 @@ import time
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 COMMAND = (sys.executable, "-m", "caltrain_tf.experiments.one_run")
+LOG_NAME = "log.txt"
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
@@ -29,7 +30,7 @@ class Child:
     def __init__(self, folder, job, environment, command=COMMAND):
         """Starts it."""
         os.makedirs(folder, exist_ok=True)
-        self.log_path = os.path.join(folder, "log.txt")
+        self.log_path = os.path.join(folder, LOG_NAME)
         self.started = time.monotonic()
         with open(self.log_path, "ab") as log:
             now = datetime.datetime.now().astimezone()

@@ -154,7 +154,7 @@ def test_the_time_left_is_that_of_the_epochs_then_of_the_runs(tmp_path):
         seconds = 10.0
 
     stream = io.StringIO()
-    progress = StudyProgress(1, 4, stream, seconds_between_lines=0.0)
+    progress = StudyProgress(4, stream, seconds_between_lines=0.0)
     runs = [setting(tmp_path, "nll", seed) for seed in (0, 1)]
     for run in runs:
         os.makedirs(run.folder)
@@ -170,7 +170,6 @@ def test_the_time_left_is_that_of_the_epochs_then_of_the_runs(tmp_path):
     progress.end(runs[1], 20.0)
     progress.show({runs[0]: Running}, 2, elsewhere=1)
     line = stream.getvalue().splitlines()[-1]
-    assert "2/4 finished" in line and "38s left" in line
-    progress.end(runs[0], 1.0, "exit code 1")
-    progress.show({runs[0]: Running}, 0)
-    assert "2/4 finished  1 failed" in stream.getvalue().splitlines()[-1]
+    assert "0/4 finished" in line and "38s left" in line
+    progress.show({runs[0]: Running}, 1, failed=1)
+    assert "1/4 finished  1 failed" in stream.getvalue().splitlines()[-1]
