@@ -56,8 +56,9 @@ SEEDS = flags.DEFINE_list("seeds", list("0123456789"), "Seeds.")
 TUNED = flags.DEFINE_string(
     "tuned",
     None,
-    "Settings of single objectives, which win over --config.x.y: a JSON file "
-    'such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
+    "Settings of single objectives, which win over --config.x.y: what "
+    "baselines/tune.py made (its best.json, or a folder of them), or a JSON "
+    'file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
 )
 PARALLEL = flags.DEFINE_integer("parallel", 1, "Runs at a time.")
 SHIFT = flags.DEFINE_bool("shift", False, "Measure each run under shift, too.")
@@ -116,12 +117,17 @@ def read_settings():
         raise app.UsageError(
             "Pass --objectives, or --primaries and --secondaries."
         )
+    tuned = {}
+    if TUNED.value is not None:
+        tuned = read_tuned(TUNED.value, CONFIG.value.data.name)
+        without = [name for name in objectives if name not in tuned]
+        print(f"Not tuned: {', '.join(without) or 'none'}")
     return matrix.settings(
         CONFIG.value,
         objectives,
         read_integers(SEEDS),
         OUTPUT_DIR.value,
-        None if TUNED.value is None else read_tuned(TUNED.value),
+        tuned,
     )
 
 

@@ -93,6 +93,11 @@ def test_a_program_that_is_not_there_is_a_failure_of_ours(tmp_path):
         Study([setting(tmp_path, "nll", 0)], command=("no-such",)).run()
 
 
+def test_at_least_one_at_a_time(tmp_path):
+    with pytest.raises(ValueError, match="parallel=0"):
+        Study([setting(tmp_path, "nll", 0)], parallel=0)
+
+
 def test_several_at_a_time_share_the_processor(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
