@@ -26,13 +26,21 @@ ROOMS = {
     ),
     "training": (set(), {"keras", "numpy", "tensorflow"}),
     "evaluation": (
-        {"data", "metrics", "posthoc"},
+        {"data", "metrics", "ops", "posthoc"},
         {"numpy", "tensorflow"},
     ),
     "figures": ({"metrics"}, {"matplotlib", "numpy"}),
     "experiments": (
         ALL,
-        {"absl", "keras", "ml_collections", "numpy", "tensorflow"},
+        {
+            "absl",
+            "keras",
+            "ml_collections",
+            "numpy",
+            "optuna",
+            "sqlalchemy",  # Optuna's; for SQLite's transactions.
+            "tensorflow",
+        },
     ),
     "interop": (
         ALL,

@@ -15,8 +15,11 @@ from caltrain_tf.evaluation.statistics import compare_runs
 from caltrain_tf.evaluation.statistics import masson_loftus_error
 from caltrain_tf.evaluation.statistics import means_by_severity
 from caltrain_tf.evaluation.statistics import standard_error
+from caltrain_tf.evaluation.within_accuracy import best_within_accuracy
+from caltrain_tf.evaluation.within_accuracy import within_accuracy
 
 __all__ = [
+    "best_within_accuracy",
     "compare_runs",
     "evaluate_shift",
     "final_results",
@@ -32,4 +35,5 @@ __all__ = [
     "severity_table",
     "shift_csv",
     "standard_error",
+    "within_accuracy",
 ]
