@@ -26,7 +26,7 @@ ROOMS = {
     ),
     "training": (set(), {"keras", "numpy", "tensorflow"}),
     "evaluation": (
-        {"data", "metrics", "posthoc"},
+        {"data", "metrics", "ops", "posthoc"},
         # SciPy: the t distribution of the paired test.
         {"numpy", "scipy", "tensorflow"},
     ),
