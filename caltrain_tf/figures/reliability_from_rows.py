@@ -7,6 +7,9 @@ from caltrain_tf.figures.reliability_drawing import draw_reliability
 from caltrain_tf.figures.reliability_drawing import new_reliability_axes
 from caltrain_tf.figures.reliability_rows import curves_by_objective
 
+# Under text that may lie on bars.
+_BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+
 
 def reliability_from_rows(
     rows, calibrator="none", errors=None, num_bins=15, columns=2
@@ -50,7 +53,7 @@ def reliability_from_rows(
         else:
             corner = f"equal-width ECE {100 * _error_of_bins(curve):.2f}%"
         draw_reliability(ax, curve)
-        ax.text(0.04, 0.96, corner, va="top", fontsize=9)
+        ax.text(0.04, 0.96, corner, va="top", fontsize=9, bbox=_BOX)
         ax.set_title(objective_label(objective), fontsize=9)
     figure = axes[0].figure
     handles, _ = axes[0].get_legend_handles_labels()

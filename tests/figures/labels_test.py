@@ -11,7 +11,7 @@ from caltrain_tf.figures import labels
         ("focal+sb_ece", "Focal + SB-ECE"),
         ("mse+avuc_gs", "MSE + AvUC-GS"),
         ("nll+s_avuc-interleaved", "NLL + S-AvUC (interleaved)"),
-        ("my_loss+mmce", "MY-LOSS + MMCE"),
+        ("my_loss+mmce", "my_loss + MMCE"),
     ],
 )
 def test_objectives(objective, label):
