@@ -54,7 +54,7 @@ def reliability_from_rows(
             corner = f"equal-width ECE {100 * _error_of_bins(curve):.2f}%"
         draw_reliability(ax, curve)
         ax.text(0.04, 0.96, corner, va="top", fontsize=9, bbox=_BOX)
-        ax.set_title(objective_label(objective), fontsize=9)
+        ax.set_title(objective_label(objective), fontsize=8)
     figure = axes[0].figure
     handles, _ = axes[0].get_legend_handles_labels()
     # Once for all: in each of them it would lie on the bars.

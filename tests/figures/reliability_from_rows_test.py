@@ -48,11 +48,13 @@ def test_the_corner_names_the_error():
 
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_a_grid_keeps_diagrams_apart(count):
+    # The longest names that there are.
     rows = [
         row
-        for index in range(count)
-        for row in reliability_rows(f"nll+loss{index}-interleaved", index)
-    ]
+        for secondary in ("sb_marginal_ece", "s_avuc")
+        for seed, primary in enumerate(("focal", "mse", "nll"))
+        for row in reliability_rows(f"{primary}+{secondary}-interleaved", seed)
+    ][: 15 * count]
     figure = ct.figures.reliability_from_rows(rows)
     assert len(figure.axes) == count
     figure.canvas.draw()
