@@ -12,6 +12,7 @@ one that fails does not stop the others. The predictions of `--shift` stay in
 `predictions/` of each run.
 """
 
+import functools
 import os
 import pathlib
 
@@ -27,6 +28,7 @@ from caltrain_tf.experiments import run_state  # noqa: E402
 from caltrain_tf.experiments import summary  # noqa: E402
 from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
 from caltrain_tf.experiments.overrides import read_tuned  # noqa: E402
+from caltrain_tf.experiments.run_queue import RunQueue  # noqa: E402
 from caltrain_tf.experiments.study import Study  # noqa: E402
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -54,8 +56,9 @@ SEEDS = flags.DEFINE_list("seeds", list("0123456789"), "Seeds.")
 TUNED = flags.DEFINE_string(
     "tuned",
     None,
-    "Settings of single objectives, set after --config.x.y: a JSON file such as "
-    '{"focal+sb_ece": {"loss.beta": 0.3}}.',
+    "Settings of single objectives, which win over --config.x.y: what "
+    "baselines/tune.py made (its best.json, or a folder of them), or a JSON "
+    'file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
 )
 PARALLEL = flags.DEFINE_integer("parallel", 1, "Runs at a time.")
 SHIFT = flags.DEFINE_bool("shift", False, "Measure each run under shift, too.")
@@ -70,6 +73,16 @@ SHIFT_EXAMPLES = flags.DEFINE_integer(
 )
 DATA_DIR = flags.DEFINE_string("data_dir", None, "TensorFlow Datasets' folder.")
 TPU = flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
+STORAGE = flags.DEFINE_string(
+    "storage",
+    None,
+    "Database or journal file of Optuna. Workers with the same command, on "
+    "many machines, take the runs from it; --output_dir should be a folder "
+    "that they share.",
+)
+STUDY_NAME = flags.DEFINE_string(
+    "study_name", None, "In the storage; the name of --output_dir by default."
+)
 NUM_GPUS = flags.DEFINE_integer("num_gpus", None, "GPUs of each run.")
 # What a study varies, by the flag that says how.
 _VARIED = {
@@ -78,6 +91,16 @@ _VARIED = {
     "loss.secondary": "objectives",
     "interleaved.enabled": "objectives",
 }
+
+
+def read_integers(flag):
+    """The integers of a flag that is a list."""
+    try:
+        return [int(value) for value in flag.value]
+    except ValueError as error:
+        raise app.UsageError(
+            f"--{flag.name} must be integers. Received: {flag.value}"
+        ) from error
 
 
 def read_settings():
@@ -94,12 +117,17 @@ def read_settings():
         raise app.UsageError(
             "Pass --objectives, or --primaries and --secondaries."
         )
+    tuned = {}
+    if TUNED.value is not None:
+        tuned = read_tuned(TUNED.value, CONFIG.value.data.name)
+        without = [name for name in objectives if name not in tuned]
+        print(f"Not tuned: {', '.join(without) or 'none'}")
     return matrix.settings(
         CONFIG.value,
         objectives,
-        [int(seed) for seed in SEEDS.value],
+        read_integers(SEEDS),
         OUTPUT_DIR.value,
-        None if TUNED.value is None else read_tuned(TUNED.value),
+        tuned,
     )
 
 
@@ -107,11 +135,28 @@ def read_shift():
     """What is to be measured under shift, or None."""
     if not SHIFT.value:
         return None
-    return {
-        "corruptions": SHIFT_CORRUPTIONS.value,
-        "severities": [int(level) for level in SHIFT_SEVERITIES.value],
-        "num_examples": SHIFT_EXAMPLES.value,
-    }
+    return run_state.shift_options(
+        SHIFT_CORRUPTIONS.value,
+        read_integers(SHIFT_SEVERITIES),
+        SHIFT_EXAMPLES.value,
+    )
+
+
+def choose_queue(shift):
+    """What makes the queue that runs are taken from."""
+    if STORAGE.value is None:
+        return RunQueue
+    # Only here: it needs Optuna.
+    from caltrain_tf.experiments.storage_queue import StorageQueue
+
+    folder = os.path.basename(os.path.abspath(OUTPUT_DIR.value))
+    return functools.partial(
+        StorageQueue,
+        storage=STORAGE.value,
+        name=STUDY_NAME.value or folder,
+        parallel=PARALLEL.value,
+        shift=shift,
+    )
 
 
 def main(argv):
@@ -121,10 +166,12 @@ def main(argv):
     quiet_logs()
     try:
         settings = read_settings()
+        shift = read_shift()
         study = Study(
             settings,
             parallel=PARALLEL.value,
-            shift=read_shift(),
+            shift=shift,
+            make_queue=choose_queue(shift),
             data_dir=DATA_DIR.value,
             tpu=TPU.value,
             num_gpus=NUM_GPUS.value,

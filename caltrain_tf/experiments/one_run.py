@@ -19,15 +19,19 @@ from caltrain_tf.experiments import run_state
 from caltrain_tf.experiments import shift
 from caltrain_tf.experiments import train
 
+_SECONDS_FOR_A_CHECKPOINT = 120
+
 
 def run(job):
     """Trains, and measures under shift if asked; what is there is kept.
 
     Args:
         job: A dictionary of `folder`, `config`, `data_dir`, `tpu`, `num_gpus`
-            and `shift`, the last as of `run_state.is_finished`.
+            and `shift`, the last of `run_state.shift_options`.
     """
     folder = job["folder"]
+    # The process of a study that was killed is still writing a checkpoint.
+    training.wait_until_free(folder, _SECONDS_FOR_A_CHECKPOINT)
     config = ml_collections.ConfigDict(job["config"])
     if not run_state.is_finished(folder):
         strategy = training.get_strategy(
@@ -46,7 +50,10 @@ def main():
 
 
 def _stop_with_study():
-    sys.stdin.read()
+    # Not `sys.stdin`: a thread that waits for it holds a lock of the
+    # interpreter's, which then fails to end.
+    while os.read(0, 1024):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

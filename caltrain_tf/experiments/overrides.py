@@ -5,6 +5,8 @@ import os
 
 from caltrain_tf.ops import options
 
+BEST = "best.json"
+
 
 def apply_overrides(config, overrides, name="config"):
     """Sets keys of a configuration, which must be there and of that type.
@@ -37,23 +39,57 @@ def apply_overrides(config, overrides, name="config"):
             ) from error
 
 
-def read_tuned(path):
+def read_tuned(path, data_name=None):
     """Reads the settings of single objectives.
 
     Args:
         path: A JSON file of an object from objectives to objects from dotted
-            keys to values.
+            keys to values; or the `best.json` of a tuning; or a folder that
+            holds such, at any depth.
+        data_name: The data set that a tuning must be of; any if None.
 
     Returns:
-        That as a dictionary.
+        A dictionary from objectives to dictionaries from dotted keys to values.
     """
-    with open(os.fspath(path), encoding="utf-8") as file:
+    path = os.fspath(path)
+    if not os.path.isdir(path):
+        tuned = _read_json(path)
+        if isinstance(tuned, dict) and "overrides" in tuned:
+            tuned = _of_tuning(path, tuned, data_name)
+        _check(path, tuned)
+        return tuned
+    found, tuned = {}, {}
+    for folder, _, files in sorted(os.walk(path)):
+        if BEST not in files:
+            continue
+        best = os.path.join(folder, BEST)
+        for objective, settings in read_tuned(best, data_name).items():
+            if objective in tuned:
+                raise ValueError(
+                    f"{path} must hold one tuning of an objective. Received: "
+                    f"{found[objective]} and {best} of {objective!r}"
+                )
+            found[objective], tuned[objective] = best, settings
+    if not tuned:
+        raise ValueError(f"A folder must hold {BEST}. Received: {path!r}")
+    return tuned
+
+
+def _read_json(path):
+    with open(path, encoding="utf-8") as file:
         try:
-            tuned = json.load(file)
+            return json.load(file)
         except ValueError as error:
             raise ValueError(f"{path} must be JSON: {error}") from error
-    _check(path, tuned)
-    return tuned
+
+
+def _of_tuning(path, best, data_name):
+    if data_name is not None and best["data"] != data_name:
+        raise ValueError(
+            f"{path} must be a tuning on {data_name!r}. "
+            f"Received: {best['data']!r}"
+        )
+    return {best["objective"]: best["overrides"]}
 
 
 def _check(path, tuned):

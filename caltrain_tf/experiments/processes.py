@@ -11,6 +11,7 @@ import time
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 COMMAND = (sys.executable, "-m", "caltrain_tf.experiments.one_run")
+LOG_NAME = "log.txt"
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
@@ -29,7 +30,7 @@ class Child:
     def __init__(self, folder, job, environment, command=COMMAND):
         """Starts it."""
         os.makedirs(folder, exist_ok=True)
-        self.log_path = os.path.join(folder, "log.txt")
+        self.log_path = os.path.join(folder, LOG_NAME)
         self.started = time.monotonic()
         with open(self.log_path, "ab") as log:
             now = datetime.datetime.now().astimezone()
@@ -92,6 +93,12 @@ class Child:
             pass
 
 
+def _num_processors():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def share_environment(parallel):
     """Environment variables of each of several processes at a time.
 
@@ -100,7 +107,7 @@ def share_environment(parallel):
     Args:
         parallel: How many processes run at a time.
     """
-    threads = str(max(1, len(os.sched_getaffinity(0)) // parallel))
+    threads = str(max(1, _num_processors() // parallel))
     path = os.pathsep.join(
         filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")])
     )

@@ -25,9 +25,13 @@ class RunQueue:
         """A run that was taken was stopped."""
         self._waiting.appendleft(setting)
 
-    def keep_alive(self):
-        """Says that what was taken is still being worked on."""
-
     def count_left(self):
         """Returns `(waiting, running elsewhere)`."""
         return len(self._waiting), 0
+
+    def failed_elsewhere(self):
+        """Returns pairs of a run that failed elsewhere, and why."""
+        return []
+
+    def close(self):
+        """No more will be taken."""

@@ -4,6 +4,8 @@ import json
 import os
 
 from caltrain_tf import evaluation
+from caltrain_tf.data import corruptions as corruptions_room
+from caltrain_tf.ops import options
 
 
 def read_results(folder):
@@ -15,13 +17,39 @@ def read_results(folder):
         return None
 
 
+def shift_options(corruptions, severities, num_examples=None):
+    """Checks what is to be measured under shift.
+
+    Args:
+        corruptions: Names of corruptions.
+        severities: Of 1 to 5.
+        num_examples: Only the first ones of each test set.
+
+    Returns:
+        A dictionary of these.
+    """
+    names = (*corruptions_room.NAMES, *corruptions_room.EXTRA_NAMES)
+    for name in corruptions:
+        options.check_choice("shift_corruptions", name, names)
+    for severity in severities:
+        options.check_choice(
+            "shift_severities", severity, corruptions_room.SEVERITIES
+        )
+    if num_examples is not None:
+        options.check_count("shift_examples", num_examples)
+    return {
+        "corruptions": list(corruptions),
+        "severities": list(severities),
+        "num_examples": num_examples,
+    }
+
+
 def is_finished(folder, shift=None):
     """Whether a run is trained, and measured under shift if asked.
 
     Args:
         folder: The run's folder.
-        shift: What is asked: a dictionary of `corruptions`, `severities` and
-            `num_examples`, as of `shift.benchmark_run`; None for no shift.
+        shift: What is asked, of `shift_options`; None for no shift.
     """
     if read_results(folder) is None:
         return False

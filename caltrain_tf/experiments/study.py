@@ -8,6 +8,7 @@ import time
 from caltrain_tf import training
 from caltrain_tf.experiments import run_state
 from caltrain_tf.experiments.processes import COMMAND
+from caltrain_tf.experiments.processes import LOG_NAME
 from caltrain_tf.experiments.processes import Child
 from caltrain_tf.experiments.processes import share_environment
 from caltrain_tf.experiments.run_queue import RunQueue
@@ -54,7 +55,8 @@ def unfinished(settings, shift=None):
 
     Args:
         settings: The `Setting`s of a study.
-        shift: As of `run_state.is_finished`.
+        shift: What they are to be measured under, of
+            `run_state.shift_options`.
 
     Returns:
         A list. A folder of another configuration, finished or not, is an error.
@@ -85,12 +87,12 @@ class Study:
     Args:
         settings: The `Setting`s of the study.
         parallel: How many runs at a time.
-        shift: What to measure under shift, as of `run_state.is_finished`.
+        shift: What to measure under shift, of `run_state.shift_options`.
         data_dir: The folder of TensorFlow Datasets.
         tpu: As of `training.get_strategy`.
         num_gpus: As of `training.get_strategy`.
-        queue: Where runs are taken from; a `RunQueue` of the unfinished ones if
-            None.
+        make_queue: Called with the unfinished runs; makes the queue that runs
+            are taken from.
         command: The program of a run; see `processes.Child`.
         stream: Where to show progress; standard error if None.
     """
@@ -104,7 +106,7 @@ class Study:
         data_dir=None,
         tpu=None,
         num_gpus=None,
-        queue=None,
+        make_queue=RunQueue,
         command=COMMAND,
         stream=None,
     ):
@@ -114,21 +116,22 @@ class Study:
         self.parallel = parallel
         self.shift = shift
         self.command = command
-        self.queue = RunQueue(left) if queue is None else queue
         self._job = {
             "data_dir": data_dir,
             "tpu": tpu,
             "num_gpus": num_gpus,
             "shift": shift,
         }
-        self._progress = StudyProgress(
-            len(settings) - len(left), len(settings), stream
-        )
+        self._progress = StudyProgress(len(settings), stream)
+        self._left = left
+        self._make_queue = make_queue
+        self._queue = None
         self._children = {}
         self._outcome = Outcome()
 
     def run(self):
         """Does all runs; returns the `Outcome`."""
+        self._queue = self._make_queue(self._left)
         try:
             with StopRequest() as stop:
                 while not stop.count and self._go_on():
@@ -142,19 +145,29 @@ class Study:
                 child.stop()
             for child in self._children.values():
                 child.wait()
+            self._queue.close()
+        for setting, reason in self._queue.failed_elsewhere():
+            log_path = os.path.join(setting.folder, LOG_NAME)
+            self._outcome.failures.append(
+                Failure(setting.name, "on another worker", reason, log_path)
+            )
         return self._outcome
 
     def _go_on(self):
-        self.queue.keep_alive()
         for setting in list(self._children):
             self._look_at(setting)
         while len(self._children) < self.parallel:
-            setting = self.queue.take()
+            setting = self._queue.take()
             if setting is None:
                 break
             self._start(setting)
-        waiting, elsewhere = self.queue.count_left()
-        self._progress.show(self._children, waiting, elsewhere)
+        waiting, elsewhere = self._queue.count_left()
+        self._progress.show(
+            self._children,
+            waiting,
+            elsewhere,
+            len(self._outcome.failures) + len(self._queue.failed_elsewhere()),
+        )
         return self._children or waiting or elsewhere
 
     def _start(self, setting):
@@ -178,20 +191,21 @@ class Study:
             setting.folder, self.shift
         ):
             failure = "ended without its results"
-        self.queue.finish(setting, failure)
-        self._progress.end(setting, child.seconds, failure)
         if failure:
             last_line = child.last_line()
             self._outcome.failures.append(
                 Failure(setting.name, failure, last_line, child.log_path)
             )
-            text = f"FAILED, {failure}: {last_line}"
+            failure = f"{failure}: {last_line}"
+            text = f"FAILED, {failure}"
         else:
+            self._progress.end(setting, child.seconds)
             results = run_state.read_results(setting.folder)
             text = (
                 f"accuracy {results['accuracy']:.2%}, ECE {results['ece']:.2%}"
                 f", {format_time(child.seconds)}"
             )
+        self._queue.finish(setting, failure)
         self._progress.note(f"{setting.name}: {text}")
 
     def _stop_children(self, stop):
@@ -202,11 +216,13 @@ class Study:
         for child in self._children.values():
             child.stop()
         while self._children:
-            self.queue.keep_alive()
             for setting, child in list(self._children.items()):
                 if stop.count > 1:
                     child.stop(signal.SIGKILL)
-                if child.poll() is not None:
+                failure = child.poll()
+                if failure == "":
+                    self._look_at(setting)
+                elif failure is not None:
                     del self._children[setting]
-                    self.queue.put_back(setting)
+                    self._queue.put_back(setting)
             time.sleep(_SECONDS_BETWEEN_LOOKS)

@@ -18,18 +18,13 @@ class StudyProgress:
     ended, that of their epochs.
 
     Args:
-        finished: The number of runs that are finished already.
-        total: The number of all.
+        total: The number of all runs.
         stream: Where to write; standard error if None.
         seconds_between_lines: How often, where it is not a terminal.
     """
 
-    def __init__(
-        self, finished, total, stream=None, seconds_between_lines=60.0
-    ):
+    def __init__(self, total, stream=None, seconds_between_lines=60.0):
         """Starts the clock."""
-        self.finished = finished
-        self.failed = 0
         self.total = total
         self._stream = sys.stderr if stream is None else stream
         self._is_terminal = self._stream.isatty()
@@ -43,23 +38,20 @@ class StudyProgress:
         """A run begins, or goes on."""
         self._first_epochs[setting.folder] = epochs_done(setting.folder)
 
-    def end(self, setting, seconds, failure=""):
-        """A run has ended."""
-        if failure:
-            self.failed += 1
-            return
-        self.finished += 1
+    def end(self, setting, seconds):
+        """A run has ended well."""
         rest = 1 - self._first_epochs[setting.folder] / setting.config["epochs"]
         if rest > 0:
             self._seconds_per_run.append(seconds / rest)
 
-    def show(self, children, waiting, elsewhere=0):
+    def show(self, children, waiting, elsewhere=0, failed=0):
         """Shows the state, unless it was shown just now.
 
         Args:
             children: The running `Child`ren by `Setting`.
             waiting: The number of runs that nobody has begun.
             elsewhere: The number of runs that others are at.
+            failed: The number of runs that failed.
         """
         now = time.monotonic()
         if now - self._last_shown < self._between:
@@ -67,7 +59,8 @@ class StudyProgress:
         self._last_shown = now
         running = len(children) + elsewhere
         line = (
-            f"{self.finished}/{self.total} finished  {self.failed} failed  "
+            f"{self.total - failed - running - waiting}/{self.total} finished"
+            f"  {failed} failed  "
             f"{running} running  {waiting} left  "
             f"{format_time(now - self._start)} elapsed  "
             f"{self._time_left(children, waiting, elsewhere)} left"

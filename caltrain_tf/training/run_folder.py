@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import time
 
 import tensorflow as tf
 
@@ -103,6 +104,29 @@ def check_config(path, config):
             f"configuration: {'; '.join(differing)}. Take another folder, "
             "or the same configuration to go on."
         )
+
+
+def wait_until_free(path, seconds):
+    """Waits until no process holds a run's folder, or the time is over.
+
+    Args:
+        path: The folder.
+        seconds: How long to wait at most.
+    """
+    end = time.monotonic() + seconds
+    try:
+        lock = os.open(os.path.join(path, ".lock"), os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                time.sleep(0.1)
+    finally:
+        os.close(lock)
 
 
 def write_text(path, text):
