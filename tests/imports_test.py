@@ -27,7 +27,8 @@ ROOMS = {
     "training": (set(), {"keras", "numpy", "tensorflow"}),
     "evaluation": (
         {"data", "metrics", "ops", "posthoc"},
-        {"numpy", "tensorflow"},
+        # SciPy: the t distribution of the paired test.
+        {"numpy", "scipy", "tensorflow"},
     ),
     "figures": ({"metrics"}, {"matplotlib", "numpy"}),
     "experiments": (

@@ -32,6 +32,10 @@ class Outcome:
     seconds: float
 
 
+class JobFailedError(Exception):
+    """Raised by work whose failure the user has been told of already."""
+
+
 class WorkQueue:
     """The jobs of an Optuna study, each done once by one of its workers.
 
@@ -223,6 +227,8 @@ class WorkQueue:
             if not all(map(math.isfinite, values)):
                 parts = ", ".join(f"{key}={result[key]}" for key in result)
                 raise ArithmeticError(f"The result is not finite: {parts}")
+        except JobFailedError as error:
+            self._tell(trial, {REASON: str(error)[:1000]}, state=fail)
         except Exception as error:
             traceback.print_exc()
             reason = f"{type(error).__name__}: {error}"
