@@ -1,37 +1,21 @@
 """Jobs that the workers of a study share out."""
 
-import dataclasses
 import math
 import time
 import traceback
 
+from caltrain_tf.experiments.job_outcome import JOB
+from caltrain_tf.experiments.job_outcome import REASON
+from caltrain_tf.experiments.job_outcome import RESULT
+from caltrain_tf.experiments.job_outcome import has_failed
+from caltrain_tf.experiments.job_outcome import outcome_of
 from caltrain_tf.experiments.liveness import WORKER
 from caltrain_tf.experiments.liveness import Heartbeat
 from caltrain_tf.experiments.liveness import Watch
 from caltrain_tf.experiments.storage import import_optuna
 
-JOB = "job"
-RESULT = "result"
-REASON = "reason"
 # What Optuna 4 and 5 raise where a trial is finished already.
 _FINISHED = (ValueError, RuntimeError)
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What became of a job.
-
-    Attributes:
-        params: Its parameters.
-        result: What the work returned, or None where it failed.
-        reason: Why it failed, or None.
-        seconds: How long it took.
-    """
-
-    params: dict
-    result: dict | None
-    reason: str | None
-    seconds: float
 
 
 class JobFailedError(Exception):
@@ -90,7 +74,7 @@ class WorkQueue:
         self._forgotten = frozenset()
         if retry_failed:
             self._forgotten = frozenset(
-                trial.number for trial in self._trials() if _has_failed(trial)
+                trial.number for trial in self._trials() if has_failed(trial)
             )
 
     def jobs(self):
@@ -116,9 +100,9 @@ class WorkQueue:
     def outcomes(self):
         """Returns the outcomes of the jobs that are done, by name."""
         return {
-            name: _outcome(trial)
+            name: outcome_of(trial)
             for name, trial in self._current().items()
-            if trial.state == self._states.COMPLETE or _has_failed(trial)
+            if trial.state == self._states.COMPLETE or has_failed(trial)
         }
 
     def running(self):
@@ -202,7 +186,7 @@ class WorkQueue:
         for trial in self._trials():
             if trial.number in self._forgotten or trial.state not in order:
                 continue
-            if trial.state == self._states.FAIL and not _has_failed(trial):
+            if trial.state == self._states.FAIL and not has_failed(trial):
                 continue
             name = trial.user_attrs[JOB]
             best = current.get(name)
@@ -267,17 +251,3 @@ class WorkQueue:
                     # Done, or freed by another worker.
                     continue
                 self._say(f"the worker {worker} is gone; taking {name} again")
-
-
-def _has_failed(trial):
-    return trial.state.name == "FAIL" and REASON in trial.user_attrs
-
-
-def _outcome(trial):
-    seconds = (trial.datetime_complete - trial.datetime_start).total_seconds()
-    return Outcome(
-        trial.params,
-        trial.user_attrs.get(RESULT),
-        trial.user_attrs.get(REASON),
-        seconds,
-    )
