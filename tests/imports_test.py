@@ -35,6 +35,10 @@ ROOMS = {
         ALL,
         {"absl", "keras", "ml_collections", "numpy", "tensorflow"},
     ),
+    "report": (
+        {"evaluation", "experiments", "figures", "metrics", "posthoc"},
+        {"matplotlib", "ml_collections", "numpy"},
+    ),
     "interop": (
         ALL,
         {"numpy", "robustness_metrics", "tensorflow", "uncertainty_baselines"},
