@@ -1,18 +1,9 @@
 """Accuracy against confidence, as bars."""
 
-import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
-
+from caltrain_tf.figures.reliability_drawing import draw_reliability
+from caltrain_tf.figures.reliability_drawing import new_reliability_axes
 from caltrain_tf.metrics import calibration_error
 from caltrain_tf.metrics import reliability_curve
-
-# Of Okabe and Ito's palette, told apart with any colour vision.
-_BLUE, _ORANGE, _GREY = "#0072B2", "#E69F00", "#666666"
-# Of the main axes' height: where the histogram starts, and its height.
-_HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
 
 
 def reliability_diagram(
@@ -46,15 +37,11 @@ def reliability_diagram(
         >>> figure.savefig("reliability.png")  # doctest: +SKIP
     """
     if ax is None:
-        (ax,) = _new_axes(1)
+        (ax,) = new_reliability_axes(1)
     options = {"num_bins": num_bins, "from_logits": from_logits}
     curve = reliability_curve(probs, labels, binning="equal_width", **options)
     error = calibration_error(probs, labels, **options)
-    _draw_bars(ax, curve, num_bins)
-    _draw_histogram(ax, curve, num_bins)
-    ax.legend(title=f"ECE {100 * error:.2f}%", loc="upper left")
-    if title is not None:
-        ax.set_title(title)
+    draw_reliability(ax, curve, f"ECE {100 * error:.2f}%", title)
     return ax.figure
 
 
@@ -86,71 +73,7 @@ def reliability_diagrams(predictions, num_bins=15, from_logits=False):
             "`predictions` must hold at least one pair. "
             f"Received: predictions={predictions!r}"
         )
-    axes = _new_axes(len(predictions))
+    axes = new_reliability_axes(len(predictions))
     for ax, (title, pair) in zip(axes, predictions.items(), strict=True):
         reliability_diagram(*pair, num_bins, from_logits, ax, title)
     return axes[0].figure
-
-
-def _new_axes(count):
-    # No pyplot: it would keep every figure of a long run.
-    figure = Figure(figsize=(3.8 * count, 4.8), dpi=120)
-    FigureCanvasAgg(figure)
-    # By hand: automatic layouts take no account of the histograms' labels.
-    figure.subplots_adjust(
-        left=0.17 / count,
-        right=1 - 0.04 / count,
-        bottom=0.34,
-        top=0.93,
-        wspace=0.26,
-    )
-    return figure.subplots(1, count, squeeze=False)[0]
-
-
-def _draw_bars(ax, curve, num_bins):
-    width = 1 / num_bins
-    left = np.arange(num_bins) * width
-    accuracy = np.nan_to_num(curve.accuracy)
-    gap = np.nan_to_num(curve.confidence - curve.accuracy)
-    style = {"width": width, "align": "edge", "linewidth": 0.8}
-    ax.bar(
-        left,
-        accuracy,
-        color=_BLUE,
-        edgecolor="white",
-        label="accuracy",
-        **style,
-    )
-    ax.bar(
-        left,
-        gap,
-        bottom=accuracy,
-        facecolor=to_rgba(_ORANGE, 0.35),
-        edgecolor=_ORANGE,
-        hatch="///",
-        label="gap to confidence",
-        **style,
-    )
-    ax.plot([0, 1], [0, 1], color=_GREY, linestyle="--", linewidth=1)
-    ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="Accuracy")
-    ax.tick_params(labelbottom=False)
-
-
-def _draw_histogram(ax, curve, num_bins):
-    below = ax.inset_axes(_HISTOGRAM_BOX, sharex=ax)
-    total = curve.count.sum()
-    left = np.arange(num_bins) / num_bins
-    below.bar(
-        left,
-        curve.count / total,
-        width=1 / num_bins,
-        align="edge",
-        color="#CCCCCC",
-        edgecolor="white",
-    )
-    lines = ((curve.confidence, _ORANGE, "-"), (curve.accuracy, _BLUE, "--"))
-    for values, color, linestyle in lines:
-        mean = np.nansum(values * curve.count) / total
-        below.axvline(mean, color=color, linestyle=linestyle)
-    below.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    below.set(xlabel="Confidence", ylabel="Share")

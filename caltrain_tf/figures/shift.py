@@ -3,10 +3,15 @@
 import collections
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
-# Of Okabe and Ito's palette, told apart with any colour vision.
+from caltrain_tf.figures import layout
+from caltrain_tf.figures.colors import objective_style
+from caltrain_tf.figures.labels import calibrator_label
+from caltrain_tf.figures.labels import metric_factor
+from caltrain_tf.figures.labels import metric_label
+from caltrain_tf.figures.labels import objective_label
+
+# Of calibrators: Okabe and Ito's palette, told apart with any colour vision.
 _COLORS = (
     "#0072B2",
     "#E69F00",
@@ -17,13 +22,6 @@ _COLORS = (
     "#000000",
 )
 _MARKERS = "osD^vPX"
-_TITLES = {
-    "ece": "ECE (%)",
-    "accuracy": "Accuracy (%)",
-    "nll": "NLL",
-    "brier": "Brier score",
-}
-_IN_PERCENT = ("ece", "accuracy")
 
 
 def shift_lines(means, metric="ece", title=None):
@@ -52,34 +50,35 @@ def shift_lines(means, metric="ece", title=None):
     """
     if not means:
         raise ValueError(f"`means` must not be empty. Received: {means!r}")
-    factor = 100 if metric in _IN_PERCENT else 1
+    factor = metric_factor(metric)
     lines = collections.defaultdict(list)
     for row in means:
-        name = row.get("objective") or _label(row["calibrator"])
+        name = row.get("objective") or row["calibrator"]
         lines[name].append((row["severity"], row["mean"], row["error"]))
-    figure, ax = _new_axes(5.2, 3.8)
+    is_objective = "objective" in means[0]
+    figure, ax = layout.new_axes(layout.WIDTH, 3.8)
     for index, (name, points) in enumerate(lines.items()):
         severities, values, errors = np.array(sorted(points), float).T
         # Side by side, so that bars of lines that touch stay apart.
-        offset = 0.06 * (index - (len(lines) - 1) / 2)
+        step = min(0.06, 0.5 / len(lines))
+        offset = step * (index - (len(lines) - 1) / 2)
         ax.errorbar(
             severities + offset,
             factor * values,
             yerr=factor * np.nan_to_num(errors),
-            color=_COLORS[index % len(_COLORS)],
-            marker=_MARKERS[index % len(_MARKERS)],
             markersize=4,
             capsize=2,
             linewidth=1.5,
-            label=name,
+            **(_objective(name) if is_objective else _calibrator(name, index)),
         )
     ticks = sorted({row["severity"] for row in means})
     ax.set_xticks(ticks, [str(tick) if tick else "clean" for tick in ticks])
-    ax.set(xlabel="Severity of the shift", ylabel=_TITLES.get(metric, metric))
+    ax.set(xlabel="Severity of the shift", ylabel=metric_label(metric))
     ax.set_title(title or "")
     ax.grid(axis="y", alpha=0.3)
-    ax.spines[["top", "right"]].set_visible(False)
-    if len(lines) > 1:
+    if len(lines) > 1 and is_objective:
+        layout.legend_below(ax)
+    elif len(lines) > 1:
         ax.legend(frameon=False)
     return figure
 
@@ -110,17 +109,18 @@ def shift_heatmap(rows, metric="ece", calibrator="none", title=None):
         )
     names = list(dict.fromkeys(name for name, _ in cells))
     severities = sorted({severity for _, severity in cells})
-    factor = 100 if metric in _IN_PERCENT else 1
+    factor = metric_factor(metric)
     values = np.array(
         [
             [factor * cells.get((name, level), np.nan) for level in severities]
             for name in names
         ]
     )
-    figure, ax = _new_axes(4.6, 1.2 + 0.27 * len(names))
+    figure, ax = layout.new_axes(4.6, 1.2 + 0.27 * len(names))
+    ax.spines[["top", "right"]].set_visible(True)
     image = ax.imshow(values, cmap="cividis", aspect="auto")
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
-    digits = 1 if metric in _IN_PERCENT else 2
+    digits = 1 if factor == 100 else 2
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
             ax.text(
@@ -135,20 +135,20 @@ def shift_heatmap(rows, metric="ece", calibrator="none", title=None):
     ax.set_xticks(range(len(severities)), severities)
     ax.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     ax.set_xlabel("Severity of the shift")
-    scaling = _label(calibrator)
-    ax.set_title(title or f"{_TITLES.get(metric, metric)}, {scaling}")
+    scaling = calibrator_label(calibrator)
+    ax.set_title(title or f"{metric_label(metric)}, {scaling}")
     figure.colorbar(image, ax=ax)
     return figure
 
 
-def _label(calibrator):
-    if calibrator == "none":
-        return "no scaling"
-    return calibrator.replace("_", "-").upper()
+def _objective(name):
+    style = objective_style(name).line()
+    return {**style, "label": objective_label(name)}
 
 
-def _new_axes(width, height):
-    # No pyplot: it would keep every figure of a long run.
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots()
+def _calibrator(name, index):
+    return {
+        "color": _COLORS[index % len(_COLORS)],
+        "marker": _MARKERS[index % len(_MARKERS)],
+        "label": calibrator_label(name),
+    }
