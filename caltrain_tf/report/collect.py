@@ -1,22 +1,15 @@
 """Runs in, rows out."""
 
-import json
-import math
 import os
 
-import ml_collections
-
-from caltrain_tf import evaluation
-from caltrain_tf import metrics
-from caltrain_tf import posthoc
-from caltrain_tf.experiments.flags import run_name
 from caltrain_tf.report.rows import Rows
 from caltrain_tf.report.rows import is_rows_folder
 from caltrain_tf.report.rows import read_rows
-from caltrain_tf.report.settings import hyperparameters
+from caltrain_tf.report.runs import find_folders
+from caltrain_tf.report.runs import read_run
+from caltrain_tf.report.runs import run_rows
 from caltrain_tf.report.settings import setting_names
 
-_DIRICHLET = "dirichlet"
 # In the order of the paper's tables; others come after.
 _PRIMARIES = ("nll", "focal", "mse")
 _SECONDARIES = (
@@ -48,7 +41,7 @@ def collect(paths, *, dirichlet=False, progress=lambda text: None):
     collected = Rows([], [], [], [])
     origins, runs, seen = {}, [], set()
     for path in map(os.fspath, paths):
-        folders = [path] if is_rows_folder(path) else _find(path)
+        folders = [path] if is_rows_folder(path) else find_folders(path)
         # One of them may be inside another.
         new = [f for f in folders if os.path.realpath(f) not in seen]
         seen.update(map(os.path.realpath, new))
@@ -58,11 +51,11 @@ def collect(paths, *, dirichlet=False, progress=lambda text: None):
                 _check_unique(origins, rows.results, folder)
                 _extend(collected, rows)
             else:
-                _read_run(folder, runs, collected.left_out)
+                read_run(folder, runs, collected.left_out)
     names = setting_names([config for _, config, _ in runs])
     for number, (run, setting) in enumerate(zip(runs, names, strict=True), 1):
         progress(f"reading run {number} of {len(runs)}: {run[0]}")
-        rows = _run_rows(*run, setting, dirichlet)
+        rows = run_rows(*run, setting, dirichlet)
         _check_unique(origins, rows.results, run[0])
         _extend(collected, rows)
     if not collected.results:
@@ -71,162 +64,6 @@ def collect(paths, *, dirichlet=False, progress=lambda text: None):
         )
         raise ValueError(f"No finished run could be read. Received: {reasons}")
     return _sorted(collected)
-
-
-def reliability_rows(splits):
-    """Reliability of a run's test split before and after scaling.
-
-    Args:
-        splits: `(logits, labels)` of `"calibration"` and `"test"`.
-
-    Returns:
-        Dictionaries with `calibrator`, `bin`, `confidence`, `accuracy` and
-        `count`, of 15 bins of equal width; NaN where a bin is empty.
-    """
-    calibrators = evaluation.fit_calibrators(*splits["calibration"])
-    logits, labels = splits["test"]
-    outputs = {"none": logits}
-    for name, calibrator in calibrators.items():
-        outputs[name] = calibrator.transform(logits)
-    rows = []
-    for name, scaled in outputs.items():
-        curve = metrics.reliability_curve(
-            scaled, labels, binning="equal_width", from_logits=True
-        )
-        rows += [
-            {
-                "calibrator": name,
-                "bin": index,
-                "confidence": float(confidence),
-                "accuracy": float(accuracy),
-                "count": int(count),
-            }
-            for index, (confidence, accuracy, count) in enumerate(
-                zip(*curve, strict=True)
-            )
-        ]
-    return rows
-
-
-def dirichlet_results(splits):
-    """Accuracy, ECE and NLL of the test split after Dirichlet calibration.
-
-    Args:
-        splits: As of `reliability_rows`.
-
-    Returns:
-        `accuracy_dirichlet`, `ece_dirichlet` and `nll_dirichlet`.
-    """
-    calibrator = posthoc.DirichletCalibration().fit(*splits["calibration"])
-    logits, labels = splits["test"]
-    measured = evaluation.measure(calibrator.transform(logits), labels)
-    return {
-        f"{key}_{_DIRICHLET}": measured[key]
-        for key in ("accuracy", "ece", "nll")
-    }
-
-
-def _find(path):
-    folders = sorted(
-        folder
-        for folder, _, files in os.walk(path)
-        if {"config.json", "results.json"} & set(files)
-    )
-    if not folders:
-        raise ValueError(
-            "`paths` must be folders of runs, with config.json and "
-            "results.json, or hold such folders, or be folders of rows, with "
-            f"results.csv. Received: {path!r}"
-        )
-    return folders
-
-
-def _read_run(folder, runs, left_out):
-    """Appends to `runs`, or where the run is not whole to `left_out`."""
-    try:
-        config = _read_json(folder, "config.json")
-        results = _read_json(folder, "results.json")
-        # What is read of it later.
-        setting_names([config])
-        hyperparameters(config)
-        int(config["seed"])
-        for key in ("accuracy", "ece"):
-            results[key]
-        for key, value in results.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{key} is {value!r} in results.json")
-    except FileNotFoundError as error:
-        reason = f"not finished: no {os.path.basename(error.filename)}"
-    except KeyError as error:
-        reason = f"config.json or results.json has no {error}"
-    except (AttributeError, OSError, TypeError, ValueError) as error:
-        reason = f"not readable: {error}"
-    else:
-        runs.append((folder, config, results))
-        return
-    left_out.append({"folder": folder, "part": "run", "reason": reason})
-
-
-def _read_json(folder, name):
-    with open(os.path.join(folder, name), encoding="utf-8") as file:
-        return json.load(file)
-
-
-def _run_rows(folder, config, results, setting, dirichlet):
-    loss = config["loss"]
-    key = {
-        "setting": setting,
-        "objective": run_name(ml_collections.ConfigDict(config)),
-        "seed": int(config["seed"]),
-    }
-    left_out = []
-
-    def attempt(part, function):
-        try:
-            return function()
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            left_out.append(
-                {"folder": folder, "part": part, "reason": str(error)}
-            )
-            return None
-
-    splits = attempt("predictions", lambda: _splits(folder))
-    reliability, more = None, None
-    if splits is not None:
-        reliability = attempt("reliability", lambda: reliability_rows(splits))
-        if dirichlet and f"ece_{_DIRICHLET}" not in results:
-            more = attempt(_DIRICHLET, lambda: dirichlet_results(splits))
-    path = os.path.join(folder, "shift.csv")
-    shift = attempt("shift", lambda: evaluation.read_shift_csv(path))
-    result = {
-        "setting": setting,
-        "objective": key["objective"],
-        "primary": loss["primary"],
-        "secondary": loss.get("secondary") or "",
-        "interleaved": bool(config["interleaved"]["enabled"]),
-        "seed": key["seed"],
-        "hyperparameters": hyperparameters(config),
-        **{key: float(value) for key, value in results.items()},
-        **(more or {}),
-    }
-    return Rows(
-        [result],
-        [{**key, **row} for row in reliability or ()],
-        [{**key, **row} for row in shift or ()],
-        left_out,
-    )
-
-
-def _splits(folder):
-    predictions = os.path.join(folder, "predictions")
-    return {
-        split: evaluation.load_predictions(
-            os.path.join(predictions, f"{split}.npz")
-        )
-        for split in ("calibration", "test")
-    }
 
 
 def _extend(rows, more):

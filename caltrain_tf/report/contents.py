@@ -7,7 +7,7 @@ from caltrain_tf.report.tables import Column
 from caltrain_tf.report.tables import Estimate
 from caltrain_tf.report.tables import Table
 
-_OBJECTIVE = Column("objective", "Objective")
+_OBJECTIVE = Column("objective", "Objective", objective=True)
 _SEEDS = Column("seeds", "Seeds")
 _COLUMNS = {
     column.key: column
@@ -31,7 +31,7 @@ _COLUMNS = {
 }
 _SIGNIFICANCE = (
     _OBJECTIVE,
-    Column("against", "Against"),
+    Column("against", "Against", objective=True),
     _SEEDS,
     Column("difference", "Difference (points)", percent=True),
     Column("t_p_value", "p, t-test", digits=4),
@@ -136,7 +136,7 @@ def hyperparameter_table(rows):
     return Table(
         (
             _OBJECTIVE,
-            Column("seeds", "Seeds"),
+            _SEEDS,
             Column("hyperparameters", "Hyperparameters"),
         ),
         [

@@ -4,20 +4,25 @@ import base64
 import html
 import io
 import re
+import urllib.parse
 
 import matplotlib
 
-# CSS pixels an inch.
+# CSS pixels an inch, and how many dots are drawn for each of them.
 _PIXELS = 96
+_DOTS = 2
 # The smallest share of its size at which a figure's letters can be read.
-_SMALLEST = 0.72
+_SMALLEST = 0.7
+# Characters of an image of vectors; more are drawn as dots.
+_LONGEST = 100_000
 
 
 def figure_html(figure, title, caption, number):
-    """Returns a figure as HTML, drawn in vectors, with nothing outside it.
+    """Returns a figure as HTML, with nothing outside it.
 
     It is an image with its data inside: ids of one figure cannot meet those of
-    another, and letters are drawn, so that no font is needed.
+    another. It is of vectors, with letters as shapes, so that no font is
+    needed; of dots where it has so many parts that this is much smaller.
 
     Args:
         figure: A `matplotlib.figure.Figure`.
@@ -25,19 +30,24 @@ def figure_html(figure, title, caption, number):
         caption: How it was computed.
         number: Of the figure, for links.
     """
-    data = base64.b64encode(svg(figure).encode()).decode()
-    width, height = (
-        round(_PIXELS * inches) for inches in figure.get_size_inches()
-    )
+    vectors = svg(figure)
+    if len(vectors) <= _LONGEST:
+        # Less long than base64.
+        data = urllib.parse.quote(vectors, safe=" '()*+,/:;=@")
+        source = f"data:image/svg+xml,{data}"
+    else:
+        data = base64.b64encode(png(figure)).decode()
+        source = f"data:image/png;base64,{data}"
+    width, height = (round(_PIXELS * size) for size in figure.get_size_inches())
     title, caption = html.escape(title), html.escape(caption)
     return "\n".join(
         (
             f'<figure id="figure-{number}">',
             '<div class="scroll card" role="region" tabindex="0" '
             f'aria-label="{title}">',
-            f'<img src="data:image/svg+xml;base64,{data}" width="{width}" '
-            f'height="{height}" alt="{title}. {caption}" '
-            f'style="min-width:{min(_SMALLEST * width, width):.0f}px">',
+            f'<img src="{source}" width="{width}" height="{height}" '
+            f'alt="{title}. {caption}" '
+            f'style="min-width:{_SMALLEST * width:.0f}px">',
             "</div>",
             f"<figcaption><strong>Figure {number}. {title}.</strong> {caption}"
             "</figcaption>",
@@ -61,6 +71,25 @@ def svg(figure):
             facecolor="white",
             metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")),
         )
-    # Without the prologue, which names a document elsewhere.
+    # Without the prologue, which names a document elsewhere, and comments,
+    # which hold the texts that are drawn.
     image = text.getvalue()[text.getvalue().index("<svg") :]
-    return re.sub(r"\s*\n\s*", " ", re.sub(r"<!--.*?-->", "", image))
+    image = re.sub(r"<!--.*?-->", "", image, flags=re.DOTALL)
+    return re.sub(r"\s*\n\s*", " ", image).replace('"', "'")
+
+
+def png(figure):
+    """Returns a figure as a PNG image for fine screens, the same every time.
+
+    Args:
+        figure: A `matplotlib.figure.Figure`.
+    """
+    image = io.BytesIO()
+    figure.savefig(
+        image,
+        format="png",
+        dpi=_DOTS * _PIXELS,
+        facecolor="white",
+        metadata={"Software": None},
+    )
+    return image.getvalue()

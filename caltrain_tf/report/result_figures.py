@@ -94,9 +94,9 @@ def tradeoff(metric, what):
             return None
         caption = (
             f"{what} against accuracy, of the test split. Small points are "
-            f"runs, large ones means over seeds; {seeds_text(here)}. The line is "
-            "the Pareto front of the means: no objective is both more accurate "
-            f"and better calibrated than one on it. {ECE}"
+            f"runs, large ones means over seeds; {seeds_text(here)}. The line "
+            "is the Pareto front of the means: no objective is both more "
+            f"accurate and better calibrated than one on it. {ECE}"
         )
         return figures.accuracy_error_tradeoff(here, metric), caption
 

@@ -16,7 +16,6 @@ _TRAIN_ALONE = (
 )
 _SHIFT = "python baselines/shift_benchmark.py --run_dir=RUNS"
 _DIRICHLET = "python baselines/report.py RUNS --dirichlet"
-_CALIBRATORS = {"none": "no scaling", "ts": "TS", "ts_sb_ece": "TS-SB-ECE"}
 _TWO_SEEDS = (
     "a primary loss alone and with a secondary loss, two common seeds or more"
 )
@@ -60,39 +59,54 @@ _EFFECTS = Kind(
     _TRAIN_ALONE,
 )
 ACROSS = (_EFFECTS,)
+_OUTPUTS = (
+    "predictions/calibration.npz and predictions/test.npz of the runs",
+    _TRAIN,
+)
+_SHIFTED = ("the shift benchmark of the runs", _SHIFT)
+_TWO = ("two objectives", _TRAIN)
+_SCALED = ", after temperature scaling"
 OF_A_SETTING = (
     _EFFECTS,
     Kind("ECE by objective", result_figures.bars("ece", "ECE"), *_RESULTS),
     Kind(
-        "ECE by objective after temperature scaling",
-        result_figures.bars("ece_ts", "ECE after temperature scaling"),
+        f"ECE by objective{_SCALED}",
+        result_figures.bars("ece_ts", f"ECE{_SCALED}"),
         *_RESULTS,
     ),
-    *(
-        Kind(
-            f"Accuracy against confidence, {label}",
-            output_figures.confidence(calibrator),
-            "predictions/calibration.npz and predictions/test.npz of the runs",
-            _TRAIN,
-        )
-        for calibrator, label in _CALIBRATORS.items()
+    Kind(
+        "Accuracy against confidence",
+        output_figures.confidence("none"),
+        *_OUTPUTS,
     ),
+    Kind(
+        f"Accuracy against confidence{_SCALED}",
+        output_figures.confidence("ts"),
+        *_OUTPUTS,
+    ),
+    Kind("Reliability", output_figures.reliability("none"), *_OUTPUTS),
+    Kind(f"Reliability{_SCALED}", output_figures.reliability("ts"), *_OUTPUTS),
     Kind(
         "ECE against average uncertainty", result_figures.uncertainty, *_RESULTS
     ),
     Kind(
-        "Accuracy and ECE, no scaling",
-        result_figures.tradeoff("ece", "ECE"),
-        "two objectives",
-        _TRAIN,
+        "Accuracy-ECE trade-off", result_figures.tradeoff("ece", "ECE"), *_TWO
     ),
-    *(
-        Kind(
-            f"ECE under shift, {label}",
-            output_figures.shift(calibrator),
-            "the shift benchmark of the runs",
-            _SHIFT,
-        )
-        for calibrator, label in _CALIBRATORS.items()
+    Kind(
+        f"Accuracy-ECE trade-off{_SCALED}",
+        result_figures.tradeoff("ece_ts", f"ECE{_SCALED}"),
+        *_TWO,
+    ),
+    Kind("ECE under shift", output_figures.shift("none"), *_SHIFTED),
+    Kind(f"ECE under shift{_SCALED}", output_figures.shift("ts"), *_SHIFTED),
+    Kind(
+        f"ECE under shift{_SCALED} by the soft-binned ECE (TS-SB-ECE)",
+        output_figures.shift("ts_sb_ece"),
+        *_SHIFTED,
+    ),
+    Kind(
+        "Accuracy under shift",
+        output_figures.shift("none", "accuracy"),
+        *_SHIFTED,
     ),
 )

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from caltrain_tf.report import contents
-from caltrain_tf.report.tables import to_csv
-from caltrain_tf.report.tables import to_latex
-from caltrain_tf.report.tables import to_markdown
+from caltrain_tf.report.table_formats import to_csv
+from caltrain_tf.report.table_formats import to_latex
+from caltrain_tf.report.table_formats import to_markdown
 
 ACCURACY_RULE = (
     "Objectives marked † give up more than 1% accuracy against the most "

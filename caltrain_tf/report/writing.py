@@ -2,7 +2,7 @@
 
 import os
 
-from caltrain_tf.report.page import GENERATOR
+from caltrain_tf.report.page_parts import GENERATOR
 from caltrain_tf.report.rows import FILES
 from caltrain_tf.report.table_files import TABLE_FILES
 
