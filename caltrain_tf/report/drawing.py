@@ -12,9 +12,12 @@ import matplotlib
 _PIXELS = 96
 _DOTS = 2
 # The smallest share of its size at which a figure's letters can be read.
-_SMALLEST = 0.7
-# Characters of an image of vectors; more are drawn as dots.
-_LONGEST = 100_000
+_SMALLEST = 0.6
+# An image of vectors of more characters is drawn as dots if that is less.
+_LONG = 100_000
+# Attributes with coordinates, of which a hundredth of a point cannot be seen.
+# Others scale what is in them.
+_COORDINATES = re.compile(r"(?<= )(?:d|x|y|transform)='(?:translate)?[^'a-z]*")
 
 
 def figure_html(figure, title, caption, number):
@@ -30,14 +33,12 @@ def figure_html(figure, title, caption, number):
         caption: How it was computed.
         number: Of the figure, for links.
     """
-    vectors = svg(figure)
-    if len(vectors) <= _LONGEST:
-        # Less long than base64.
-        data = urllib.parse.quote(vectors, safe=" '()*+,/:;=@")
-        source = f"data:image/svg+xml,{data}"
-    else:
+    # Less long than base64.
+    data = urllib.parse.quote(svg(figure), safe=" '()*+,/:;=@{}")
+    source = f"data:image/svg+xml,{data}"
+    if len(source) > _LONG:
         data = base64.b64encode(png(figure)).decode()
-        source = f"data:image/png;base64,{data}"
+        source = min(source, f"data:image/png;base64,{data}", key=len)
     width, height = (round(_PIXELS * size) for size in figure.get_size_inches())
     title, caption = html.escape(title), html.escape(caption)
     return "\n".join(
@@ -75,7 +76,8 @@ def svg(figure):
     # which hold the texts that are drawn.
     image = text.getvalue()[text.getvalue().index("<svg") :]
     image = re.sub(r"<!--.*?-->", "", image, flags=re.DOTALL)
-    return re.sub(r"\s*\n\s*", " ", image).replace('"', "'")
+    image = re.sub(r"\s*\n\s*", " ", image).replace('"', "'")
+    return _shorter(image)
 
 
 def png(figure):
@@ -93,3 +95,24 @@ def png(figure):
         metadata={"Software": None},
     )
     return image.getvalue()
+
+
+def _shorter(image):
+    """Takes out of an SVG image what is not seen or is said many times."""
+    # Names of groups; what is referred to is in hexadecimal or a letter's name.
+    image = re.sub(r" id='[a-zA-Z0-9]+(?:\.[a-z]+)*_\d+'", "", image)
+    image = image.replace(" <g> ", "<g>").replace(" </g>", "</g>")
+    image = _COORDINATES.sub(
+        lambda found: re.sub(
+            r"\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}", found[0]
+        ),
+        image,
+    )
+    styles = {}
+
+    def name(found):
+        return f"class='s{styles.setdefault(found[1], len(styles))}'"
+
+    image = re.sub(r"style='([^']*)'", name, image)
+    rules = "".join(f".s{number}{{{text}}}" for text, number in styles.items())
+    return image.replace("</style>", f"{rules}</style>", 1)

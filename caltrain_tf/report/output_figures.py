@@ -78,7 +78,7 @@ def reliability(calibrator):
             }
         caption = (
             "Bars are the accuracy of the test predictions in 15 bins of equal "
-            "width, of all seeds together; the hatched gap leads to their mean "
+            "width, of all seeds together; the orange gap leads to their mean "
             "confidence. Beneath is the share of the predictions in each bin, "
             "with their mean confidence (line) and accuracy (dashed). The "
             "corner gives the mean over seeds of the ECE, l2 over 15 bins of "

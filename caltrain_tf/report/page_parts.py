@@ -71,7 +71,7 @@ def not_shown(parts):
         for title, setting, needs, command in parts
     )
     return (
-        "<p>What was not run is drawn nor listed above. "
+        "<p>What was not run is neither drawn nor listed above. "
         "The command beside it adds it; RUNS is the folder of the runs.</p>"
         f"\n<ul>\n{items}\n</ul>"
     )

@@ -66,8 +66,12 @@ _OUTPUTS = (
 _SHIFTED = ("the shift benchmark of the runs", _SHIFT)
 _TWO = ("two objectives", _TRAIN)
 _SCALED = ", after temperature scaling"
+# Pairs stand side by side on a wide screen.
 OF_A_SETTING = (
     _EFFECTS,
+    Kind(
+        "ECE against average uncertainty", result_figures.uncertainty, *_RESULTS
+    ),
     Kind("ECE by objective", result_figures.bars("ece", "ECE"), *_RESULTS),
     Kind(
         f"ECE by objective{_SCALED}",
@@ -86,9 +90,6 @@ OF_A_SETTING = (
     ),
     Kind("Reliability", output_figures.reliability("none"), *_OUTPUTS),
     Kind(f"Reliability{_SCALED}", output_figures.reliability("ts"), *_OUTPUTS),
-    Kind(
-        "ECE against average uncertainty", result_figures.uncertainty, *_RESULTS
-    ),
     Kind(
         "Accuracy-ECE trade-off", result_figures.tradeoff("ece", "ECE"), *_TWO
     ),
