@@ -35,10 +35,3 @@ def test_a_page_of_runs_and_what_is_wrong_with_some(tmp_path):
     assert again.returncode != 0 and "earlier report" in again.stderr
     assert "Traceback" not in again.stderr
     assert output.read_text() == "mine"
-
-
-def test_no_folder_is_an_error(tmp_path):
-    assert "folders of runs" in run().stdout
-    empty = run(tmp_path)
-    assert empty.returncode != 0
-    assert "must be folders of runs" in empty.stderr

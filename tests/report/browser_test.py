@@ -1,5 +1,6 @@
 """The page in a real browser, where there is one."""
 
+import html
 import json
 import os
 import re
@@ -22,16 +23,14 @@ pytestmark = pytest.mark.skipif(
     BROWSER is None,
     reason="no Chromium is installed; CHROMIUM may name its program",
 )
-# Writes what the browser made of the page into the page.
+# Writes what the browser made of the page into the page around it.
 PROBE = """
 <script>
 const errors = [];
 addEventListener("error", event => errors.push(event.message));
 addEventListener("load", () => {
   document.querySelectorAll("details").forEach(part => part.open = true);
-  const box = document.createElement("pre");
-  box.id = "probe";
-  box.textContent = JSON.stringify({
+  parent.document.getElementById("probe").textContent = JSON.stringify({
     inner: innerWidth,
     page: document.documentElement.scrollWidth,
     images: document.images.length,
@@ -40,15 +39,20 @@ addEventListener("load", () => {
       .map(entry => entry.name).filter(name => !name.startsWith("data:")),
     errors: errors,
   });
-  document.body.append(box);
 });
 </script>
 </head>"""
 
 
 def visit(page, folder, width):
-    copy = folder / "probed.html"
-    copy.write_text(page.read_text().replace("</head>", PROBE, 1))
+    probed = html.escape(page.read_text().replace("</head>", PROBE, 1))
+    around = folder / "around.html"
+    # Windows have a smallest width, frames have not.
+    around.write_text(
+        '<!DOCTYPE html><meta charset="utf-8"><pre id="probe"></pre>'
+        f'<iframe width="{width}" height="900" style="border:0" '
+        f'srcdoc="{probed}"></iframe>'
+    )
     done = subprocess.run(
         [
             BROWSER,
@@ -58,17 +62,16 @@ def visit(page, folder, width):
             "--disable-dev-shm-usage",
             "--enable-logging=stderr",
             f"--user-data-dir={folder / 'profile'}",
-            f"--window-size={width},900",
             "--dump-dom",
-            copy.as_uri(),
+            around.as_uri(),
         ],
         capture_output=True,
         text=True,
         timeout=120,
     )
-    found = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout)
+    found = re.search(r'<pre id="probe">(.+?)</pre>', done.stdout)
     assert found, done.stderr
-    return json.loads(found[1]), done.stderr
+    return json.loads(html.unescape(found[1])), done.stderr
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -67,6 +67,6 @@ def test_the_image_is_inside():
 
 
 def test_too_many_parts_are_drawn_as_dots():
-    text = drawing.figure_html(figure(20_000), "Many", "points", 1)
+    text = drawing.figure_html(figure(6000), "Many", "points", 1)
     assert 'src="data:image/png;base64,' in text
-    assert len(text) < len(drawing.svg(figure(20_000)))
+    assert len(text) < len(drawing.svg(figure(6000)))

@@ -61,6 +61,6 @@ def test_a_key_that_one_configuration_lacks():
 def test_hyperparameters_of_an_interleaved_run():
     config = changed(loss__secondary="s_avuc", interleaved__enabled=True)
     assert hyperparameters(config) == (
-        "nll.label_smoothing 0.0, s_avuc.threshold 0.5, s_avuc.temperature "
-        "0.1, beta 1.0, held out 0.1, l2 0.0002"
+        "nll.label_smoothing 0.0, s_avuc.temperature 0.1, s_avuc.threshold "
+        "0.5, beta 1.0, held out 0.1, l2 0.0002"
     )
