@@ -26,6 +26,7 @@ def get_config():
     # In the syntax of TensorFlow Datasets; the data set's own when not given.
     config.data.train_split = placeholder(str)
     config.data.image_size = placeholder(int)
+    config.data.augment = True
 
     config.loss = ml_collections.ConfigDict()
     config.loss.primary = "nll"

@@ -26,14 +26,22 @@ ROOMS = {
     ),
     "training": (set(), {"keras", "numpy", "tensorflow"}),
     "evaluation": (
-        {"data", "metrics", "posthoc"},
+        {"data", "metrics", "ops", "posthoc"},
         # SciPy: the t distribution of the paired test.
         {"numpy", "scipy", "tensorflow"},
     ),
     "figures": ({"metrics"}, {"matplotlib", "numpy"}),
     "experiments": (
         ALL,
-        {"absl", "keras", "ml_collections", "numpy", "tensorflow"},
+        {
+            "absl",
+            "keras",
+            "ml_collections",
+            "numpy",
+            "optuna",
+            "sqlalchemy",  # Optuna's; for SQLite's transactions.
+            "tensorflow",
+        },
     ),
     "report": (
         {"evaluation", "experiments", "figures", "metrics", "posthoc"},

@@ -21,6 +21,7 @@ def get(
     calibration_split=None,
     test_split=None,
     image_size=None,
+    augment=True,
     dtype="float32",
 ):
     """Returns the data set `name`.
@@ -40,6 +41,8 @@ def get(
         calibration_split: The same for calibration.
         test_split: The same for testing. No two splits may overlap.
         image_size: For `imagenet`, another height and width than 224.
+        augment: Whether training images are moved and mirrored; always so for
+            `imagenet`.
         dtype: Of the images, `"float32"` or `"bfloat16"`.
 
     Returns:
@@ -71,6 +74,13 @@ def get(
         spec = dataclasses.replace(
             spec, image_shape=(image_size, image_size, 3)
         )
+    if not augment:
+        if name == "imagenet":
+            raise ValueError(
+                "`augment` must be true for 'imagenet', whose training images "
+                f"are random crops. Received: augment={augment!r}"
+            )
+        spec = dataclasses.replace(spec, max_shift=0, flip=False)
     if name == "digits":
         origin = EmbeddedDigits(spec)
     elif name == "imagenet":

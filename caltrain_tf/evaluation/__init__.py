@@ -23,8 +23,11 @@ from caltrain_tf.evaluation.statistics import masson_loftus_error
 from caltrain_tf.evaluation.statistics import means_by_severity
 from caltrain_tf.evaluation.statistics import standard_error
 from caltrain_tf.evaluation.summarize import summarize_results
+from caltrain_tf.evaluation.within_accuracy import best_within_accuracy
+from caltrain_tf.evaluation.within_accuracy import within_accuracy
 
 __all__ = [
+    "best_within_accuracy",
     "better_sign",
     "cohens_d",
     "compare_runs",
@@ -48,4 +51,5 @@ __all__ = [
     "significance_rows",
     "standard_error",
     "summarize_results",
+    "within_accuracy",
 ]

@@ -1,11 +1,14 @@
 """Means over seeds of every objective, and which of them are best."""
 
+import math
+
 import numpy as np
 
 from caltrain_tf.evaluation.result_rows import better_sign
 from caltrain_tf.evaluation.result_rows import objective_parts
 from caltrain_tf.evaluation.result_rows import values_by_objective
 from caltrain_tf.evaluation.statistics import standard_error
+from caltrain_tf.evaluation.within_accuracy import within_accuracy
 
 
 def summarize_results(
@@ -29,8 +32,8 @@ def summarize_results(
         rows: `setting`, `objective`, `primary`, `secondary`, `interleaved`;
         `mean`, `error` (standard error, NaN for one run), `count` (of runs) and
         `best`, each a dictionary from metrics; and `within_accuracy`, whether
-        the mean accuracy is at most `max_accuracy_loss` below that of the most
-        accurate primary loss alone (of all objectives where none was run
+        the mean accuracy is less than `max_accuracy_loss` below that of the
+        most accurate primary loss alone (of all objectives where none was run
         alone). `best` is true for the best mean of the setting among those
         within. Metrics that no run of an objective has are absent.
 
@@ -78,18 +81,23 @@ def summarize_results(
 
 
 def _mark_within_accuracy(summaries, max_accuracy_loss):
-    # NaN, of objectives with no accuracy, is within nothing.
-    accuracies = [s["mean"].get("accuracy", np.nan) for s in summaries]
-    alone = [
-        accuracy
-        for accuracy, summary in zip(accuracies, summaries, strict=True)
-        if not summary["secondary"] and not summary["interleaved"]
+    accuracies = [
+        {"accuracy": s["mean"].get("accuracy", math.nan)} for s in summaries
     ]
-    known = [a for a in alone or accuracies if not np.isnan(a)]
-    # Up to rounding: 0.89 is within 0.01 of 0.9.
-    least = max(known, default=np.nan) - max_accuracy_loss - 1e-12
-    for accuracy, summary in zip(accuracies, summaries, strict=True):
-        summary["within_accuracy"] = bool(accuracy >= least)
+    alone = [
+        s["mean"]["accuracy"]
+        for s in summaries
+        if not s["secondary"]
+        and not s["interleaved"]
+        and "accuracy" in s["mean"]
+    ]
+    marks = within_accuracy(
+        accuracies,
+        tolerance=max_accuracy_loss,
+        reference=max(alone, default=None),
+    )
+    for summary, mark in zip(summaries, marks, strict=True):
+        summary["within_accuracy"] = mark
 
 
 def _mark_best(summaries, metric):

@@ -19,6 +19,8 @@ def build_data(config, data_dir=None):
         data_dir,
         train_split=config.data.train_split,
         image_size=config.data.image_size,
+        # Runs of before this setting have it not in their config.json.
+        augment=config.data.get("augment", True),
         dtype=_compute_dtype(config),
     )
 

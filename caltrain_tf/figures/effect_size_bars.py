@@ -14,8 +14,8 @@ from caltrain_tf.figures.labels import metric_label
 
 # Sizes of effects as the paper calls them.
 _MARKS = {0.8: "large", 2.0: "huge"}
-_STRENGTHS = (1.0, 0.45, 0.2)
-_INTERLEAVED = " (interleaved)"
+_STRENGTHS = (1.0, 0.6, 0.35)
+_INTERLEAVED = "\n(interleaved)"
 
 
 def effect_size_bars(effects, title=None):
@@ -69,8 +69,8 @@ def effect_size_bars(effects, title=None):
             place,
             np.mean([d for d, _ in points]),
             height=0.9 * height,
-            facecolor=to_rgba(style.bar()["facecolor"], strength),
-            edgecolor=to_rgba(style.color, 1 if interleaved else 0),
+            facecolor="none" if interleaved else to_rgba(style.color, strength),
+            edgecolor=to_rgba(style.color, strength) if interleaved else "none",
         )
         for d, primary in points:
             marker = objective_style(primary).marker
@@ -119,7 +119,7 @@ def _draw_axes(ax, groups, title):
     labels = [loss_label(s) + _INTERLEAVED * i for s, i in groups]
     ax.set_yticks(range(len(groups)), labels)
     ax.invert_yaxis()
-    ax.set_xlabel("Cohen's d (positive: better than the primary loss alone)")
+    ax.set_xlabel("Cohen's d (above 0: better than without)")
     if title:
         ax.set_title(title, pad=16)
 

@@ -50,28 +50,30 @@ def error_bars_by_objective(summaries, metric="ece", title=None):
         index + 0.5 * primaries.index(row["primary"])
         for index, row in enumerate(shown)
     ]
-    figure, ax = layout.new_axes(layout.WIDTH, 0.8 + 0.36 * (places[-1] + 1))
+    figure, ax = layout.new_axes(layout.WIDTH, 0.8 + 0.4 * (places[-1] + 1))
     factor = metric_factor(metric)
     for place, row in zip(places, shown, strict=True):
         error = row["error"][metric]
         ax.barh(
             place,
             factor * row["mean"][metric],
-            height=0.5,
+            height=0.48,
             xerr=None if np.isnan(error) else factor * error,
             error_kw={"capsize": 3, "linewidth": 1.2},
             **objective_style(row["objective"]).bar(),
         )
         ax.annotate(
             _accuracy(row),
-            (0, place + 0.27),
+            (0, place + 0.26),
             xytext=(2, 0),
             textcoords="offset points",
             va="top",
-            fontsize=7,
+            fontsize=8,
             color="#333333",
         )
-    ax.set_yticks(places, [objective_label(row["objective"]) for row in shown])
+    labels = [objective_label(row["objective"]) for row in shown]
+    labels = [label.replace(" (", "\n(") for label in labels]
+    ax.set_yticks(places, labels, fontsize=9)
     ax.set_ylim(places[-1] + 0.75, -0.5)
     ax.tick_params(axis="y", length=0)
     ax.set_xlim(left=0)

@@ -40,8 +40,8 @@ def split_objective(objective):
 
 
 def loss_label(loss):
-    """The paper's name of a loss."""
-    return _LOSSES.get(loss, loss.replace("_", "-").upper())
+    """The paper's name of a loss; other names stay as they are."""
+    return _LOSSES.get(loss, loss)
 
 
 def objective_label(objective):

@@ -7,9 +7,11 @@ from matplotlib.figure import Figure
 
 # Of a figure: narrow enough that text of 8 points can be read where the figure
 # fills the width of a phone.
-WIDTH = 5.2
+WIDTH = 4.6
 GREY = "#666666"
 _LEGEND_ROW = 0.19
+# Of a label in a legend of two columns; longer ones would be cut off.
+_MAX_CHARACTERS = 28
 
 
 def new_axes(width, height):
@@ -22,17 +24,20 @@ def new_axes(width, height):
     return figure, ax
 
 
-def legend_below(ax, handles=None, columns=2):
+def legend_below(ax, handles=None, columns=None):
     """Adds a legend under the axes, and the height that it takes.
 
     Args:
         ax: Of a figure of `new_axes`.
         handles: What is in it; all that has a label by default.
-        columns: Number of columns.
+        columns: Number of columns; by default two where they fit.
     """
     figure = ax.figure
     if handles is None:
         handles, _ = ax.get_legend_handles_labels()
+    if columns is None:
+        longest = max(len(handle.get_label()) for handle in handles)
+        columns = 2 if longest <= _MAX_CHARACTERS else 1
     rows = math.ceil(len(handles) / columns)
     figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * rows)
     figure.legend(

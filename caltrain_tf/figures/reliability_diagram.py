@@ -41,7 +41,10 @@ def reliability_diagram(
     options = {"num_bins": num_bins, "from_logits": from_logits}
     curve = reliability_curve(probs, labels, binning="equal_width", **options)
     error = calibration_error(probs, labels, **options)
-    draw_reliability(ax, curve, f"ECE {100 * error:.2f}%", title)
+    draw_reliability(ax, curve)
+    ax.legend(title=f"ECE {100 * error:.2f}%", loc="upper left")
+    if title is not None:
+        ax.set_title(title)
     return ax.figure
 
 

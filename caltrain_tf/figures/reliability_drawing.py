@@ -15,16 +15,17 @@ _BLUE, _ORANGE = "#0072B2", "#E69F00"
 # Of the main axes' height: where the histogram starts, and its height.
 _HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
 # Around the axes and their histogram, in inches.
-_LEFT, _RIGHT, _BOTTOM, _TOP = 0.65, 0.15, 0.66, 0.34
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.65, 0.18, 0.66, 0.34
 
 
-def new_reliability_axes(count, columns=None, width=3.0):
+def new_reliability_axes(count, columns=None, width=3.0, header=0.0):
     """Axes of a new figure, each with room for a histogram below it.
 
     Args:
         count: How many.
         columns: How many side by side; all by default.
         width: Of each, in inches.
+        header: Height above all of them, in inches.
 
     Returns:
         A list of axes.
@@ -34,7 +35,7 @@ def new_reliability_axes(count, columns=None, width=3.0):
     height = 0.943 * width
     around = _BOTTOM - _HISTOGRAM_BOX[1] * height + _TOP
     total_width = columns * (_LEFT + width + _RIGHT)
-    total_height = rows * (height + around)
+    total_height = header + rows * (height + around)
     # No pyplot: it would keep every figure of a long run.
     figure = Figure(figsize=(total_width, total_height), dpi=120)
     FigureCanvasAgg(figure)
@@ -43,7 +44,7 @@ def new_reliability_axes(count, columns=None, width=3.0):
         left=_LEFT / total_width,
         right=1 - _RIGHT / total_width,
         bottom=(around - _TOP) / total_height,
-        top=1 - _TOP / total_height,
+        top=1 - (header + _TOP) / total_height,
         wspace=(_LEFT + _RIGHT) / width,
         hspace=around / height,
     )
@@ -52,20 +53,15 @@ def new_reliability_axes(count, columns=None, width=3.0):
     ]
 
 
-def draw_reliability(ax, curve, corner, title=None):
-    """Draws a reliability diagram.
+def draw_reliability(ax, curve):
+    """Draws a reliability diagram, without a legend.
 
     Args:
         ax: Where to; the histogram is placed below.
         curve: As of `metrics.reliability_curve`, of equal-width bins.
-        corner: What is written in the upper left corner.
-        title: What is written above.
     """
     _draw_bars(ax, curve)
     _draw_histogram(ax, curve)
-    ax.legend(title=corner, loc="upper left")
-    if title is not None:
-        ax.set_title(title)
 
 
 def _draw_bars(ax, curve):

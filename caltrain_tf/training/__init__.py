@@ -9,6 +9,8 @@ from caltrain_tf.training.metrics_log import MetricsLog
 from caltrain_tf.training.preemption import Preempted
 from caltrain_tf.training.progress import Progress
 from caltrain_tf.training.run_folder import RunFolder
+from caltrain_tf.training.run_folder import check_config
+from caltrain_tf.training.run_folder import wait_until_free
 from caltrain_tf.training.run_folder import write_text
 from caltrain_tf.training.schedule import WarmUpStepDecay
 from caltrain_tf.training.strategy import get_strategy
@@ -26,10 +28,12 @@ __all__ = [
     "Summaries",
     "Trainer",
     "WarmUpStepDecay",
+    "check_config",
     "get_strategy",
     "interleave",
     "is_chief",
     "restore_model",
+    "wait_until_free",
     "warn_if_memorised",
     "write_text",
 ]

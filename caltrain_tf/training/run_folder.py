@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import time
 
 import tensorflow as tf
 
@@ -84,15 +85,48 @@ class RunFolder:
         if not tf.io.gfile.exists(path):
             write_text(path, json.dumps(self.config, indent=2) + "\n")
             return
-        with tf.io.gfile.GFile(path) as file:
-            there = json.load(file)
-        differing = _differences(there, self.config)
-        if differing:
-            raise ValueError(
-                f"The folder {self.path!r} holds a run of another "
-                f"configuration: {'; '.join(differing)}. Take another folder, "
-                "or the same configuration to go on."
-            )
+        check_config(self.path, self.config)
+
+
+def check_config(path, config):
+    """Raises if a run's folder is of another configuration; says which key.
+
+    Args:
+        path: The folder of a run, with its `config.json`.
+        config: The configuration, of JSON types; tuples count as lists.
+    """
+    with tf.io.gfile.GFile(os.path.join(path, "config.json")) as file:
+        there = json.load(file)
+    differing = _differences(there, _as_json_types(config))
+    if differing:
+        raise ValueError(
+            f"The folder {os.fspath(path)!r} holds a run of another "
+            f"configuration: {'; '.join(differing)}. Take another folder, "
+            "or the same configuration to go on."
+        )
+
+
+def wait_until_free(path, seconds):
+    """Waits until no process holds a run's folder, or the time is over.
+
+    Args:
+        path: The folder.
+        seconds: How long to wait at most.
+    """
+    end = time.monotonic() + seconds
+    try:
+        lock = os.open(os.path.join(path, ".lock"), os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                time.sleep(0.1)
+    finally:
+        os.close(lock)
 
 
 def write_text(path, text):

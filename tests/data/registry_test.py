@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import caltrain_tf as ct
@@ -34,3 +35,20 @@ def test_tensorflow_datasets_is_imported_when_it_is_needed():
         text=True,
     )
     assert result.stdout == "False\nFalse\n"
+
+
+def test_training_images_are_left_alone_without_augmentation():
+    data = ct.data.get("digits", augment=False)
+    images, labels = next(iter(data.train_batches(1150)))
+    plain, ids, _ = next(iter(data.eval_batches("train", 1150)))
+
+    def order(images, labels):
+        rows = np.c_[labels, np.reshape(images, (1150, -1))]
+        return rows[np.lexsort(rows.T)]
+
+    np.testing.assert_array_equal(order(images, labels), order(plain, ids))
+
+
+def test_imagenet_is_always_augmented():
+    with pytest.raises(ValueError, match="`augment` .*Received: augment=False"):
+        ct.data.get("imagenet", augment=False)

@@ -25,11 +25,11 @@ def test_means_and_errors_over_seeds():
     assert summaries[1]["secondary"] == "mmce"
 
 
-def test_the_best_gives_up_at_most_one_percent_of_accuracy():
+def test_the_best_gives_up_less_than_one_percent_of_accuracy():
     rows = [
         run("nll", 0, accuracy=0.90, ece=0.08),
         run("focal", 0, accuracy=0.88, ece=0.01),
-        run("nll+mmce", 0, accuracy=0.89, ece=0.03),
+        run("nll+mmce", 0, accuracy=0.891, ece=0.03),
         run("nll+sb_ece", 0, accuracy=0.93, ece=0.04),
         run("nll", 0, "other", accuracy=0.5, ece=0.5),
     ]

@@ -57,6 +57,27 @@ def test_the_clean_set_has_no_error():
     figure.savefig(io.BytesIO())
 
 
+def test_objectives_have_their_styles_and_the_legend_is_below():
+    names = [f"nll+loss{index}" for index in range(17)] + ["focal+mmce"]
+    means = [
+        {"severity": s, "objective": name, "mean": 0.1 * s, "error": 0.01}
+        for name in names
+        for s in (1, 2)
+    ]
+    figure = ct.figures.shift_lines(means)
+    (ax,) = figure.axes
+    line = ax.containers[-1][0]
+    style = ct.figures.objective_style("focal+mmce")
+    assert (line.get_color(), line.get_marker()) == style[:2]
+    assert line.get_linestyle() == style.linestyle
+    texts = [text.get_text() for text in figure.legends[0].texts]
+    assert texts[-1] == "Focal + MMCE" and len(texts) == 18
+    assert ax.get_legend() is None
+    # Points stay closer to their own severity than to the next.
+    places = [container[0].get_xdata()[0] for container in ax.containers]
+    assert np.ptp(places) < 0.5 and len(set(places)) == 18
+
+
 def test_the_heat_map_has_a_cell_a_set():
     figure = ct.figures.shift_heatmap(rows()[:-2], calibrator="ts_sb_ece")
     ax = figure.axes[0]

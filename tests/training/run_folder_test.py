@@ -3,10 +3,12 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
 from caltrain_tf.training import RunFolder
+from caltrain_tf.training import wait_until_free
 from caltrain_tf.training import write_text
 
 
@@ -85,3 +87,17 @@ def test_write_text_replaces(tmp_path):
     write_text(path, "two")
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_text() == "two"
+
+
+def test_waiting_for_the_process_before(tmp_path):
+    wait_until_free(tmp_path / "not there", 60)
+    run = RunFolder(tmp_path).__enter__()
+    wait_until_free(tmp_path, 0.2)
+    with pytest.raises(ValueError, match="in use"):
+        RunFolder(tmp_path).__enter__()
+    timer = threading.Timer(0.3, run.__exit__)
+    timer.start()
+    wait_until_free(tmp_path, 60)
+    assert timer.finished.is_set()
+    with RunFolder(tmp_path):
+        pass

@@ -1,0 +1,203 @@
+r"""Trains all primary x secondary losses x seeds, or chosen ones.
+
+python baselines/study.py --config=configs/cifar10.py --output_dir=studies/paper
+python baselines/study.py --config=configs/quickstart.py \
+      --output_dir=studies/small --seeds=0,1,2 --parallel=2 --shift \
+      --objectives=nll,focal+sb_ece,nll+s_avuc-interleaved
+
+Each run is a process of its own and a run folder of its own,
+`<output_dir>/<objective>/seed<k>`, with what the process says in `log.txt`.
+Stopped at any moment, the same command goes on; finished runs are skipped, and
+one that fails does not stop the others. The predictions of `--shift` stay in
+`predictions/` of each run.
+"""
+
+import functools
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app  # noqa: E402
+from absl import flags  # noqa: E402
+from ml_collections import config_flags  # noqa: E402
+
+import caltrain_tf as ct  # noqa: E402
+from caltrain_tf.experiments import matrix  # noqa: E402
+from caltrain_tf.experiments import run_state  # noqa: E402
+from caltrain_tf.experiments import summary  # noqa: E402
+from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
+from caltrain_tf.experiments.overrides import read_tuned  # noqa: E402
+from caltrain_tf.experiments.run_queue import RunQueue  # noqa: E402
+from caltrain_tf.experiments.study import Study  # noqa: E402
+
+CONFIG = config_flags.DEFINE_config_file(
+    "config",
+    pathlib.Path(__file__).parents[1] / "configs" / "cifar10.py",
+    "Configuration file of all runs.",
+    lock_config=True,
+)
+OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", None, "Folder of the study.", required=True
+)
+PRIMARIES = flags.DEFINE_list(
+    "primaries", list(ct.losses.PRIMARY), "Primary losses."
+)
+SECONDARIES = flags.DEFINE_list(
+    "secondaries", list(matrix.SECONDARIES), "Secondary losses, and none."
+)
+OBJECTIVES = flags.DEFINE_list(
+    "objectives",
+    None,
+    "Exactly these, instead of all pairs: nll, focal+sb_ece, "
+    "nll+s_avuc-interleaved.",
+)
+SEEDS = flags.DEFINE_list("seeds", list("0123456789"), "Seeds.")
+TUNED = flags.DEFINE_string(
+    "tuned",
+    None,
+    "Settings of single objectives, which win over --config.x.y: what "
+    "baselines/tune.py made (its best.json, or a folder of them), or a JSON "
+    'file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
+)
+PARALLEL = flags.DEFINE_integer("parallel", 1, "Runs at a time.")
+SHIFT = flags.DEFINE_bool("shift", False, "Measure each run under shift, too.")
+SHIFT_CORRUPTIONS = flags.DEFINE_list(
+    "shift_corruptions", list(ct.data.corruptions.NAMES), "Which corruptions."
+)
+SHIFT_SEVERITIES = flags.DEFINE_list(
+    "shift_severities", list("12345"), "Which severities."
+)
+SHIFT_EXAMPLES = flags.DEFINE_integer(
+    "shift_examples", None, "Only the first examples of each test set."
+)
+DATA_DIR = flags.DEFINE_string("data_dir", None, "TensorFlow Datasets' folder.")
+TPU = flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
+STORAGE = flags.DEFINE_string(
+    "storage",
+    None,
+    "Database or journal file of Optuna. Workers with the same command, on "
+    "many machines, take the runs from it; --output_dir should be a folder "
+    "that they share.",
+)
+STUDY_NAME = flags.DEFINE_string(
+    "study_name", None, "In the storage; the name of --output_dir by default."
+)
+NUM_GPUS = flags.DEFINE_integer("num_gpus", None, "GPUs of each run.")
+# What a study varies, by the flag that says how.
+_VARIED = {
+    "seed": "seeds",
+    "loss.primary": "objectives",
+    "loss.secondary": "objectives",
+    "interleaved.enabled": "objectives",
+}
+
+
+def read_integers(flag):
+    """The integers of a flag that is a list."""
+    try:
+        return [int(value) for value in flag.value]
+    except ValueError as error:
+        raise app.UsageError(
+            f"--{flag.name} must be integers. Received: {flag.value}"
+        ) from error
+
+
+def read_settings():
+    """The runs that the flags ask for."""
+    for key in config_flags.get_override_values(flags.FLAGS["config"]):
+        if key in _VARIED:
+            raise app.UsageError(
+                f"--config.{key} is what a study varies: --{_VARIED[key]}."
+            )
+    objectives = OBJECTIVES.value
+    if objectives is None:
+        objectives = matrix.cross(PRIMARIES.value, SECONDARIES.value)
+    elif PRIMARIES.present or SECONDARIES.present:
+        raise app.UsageError(
+            "Pass --objectives, or --primaries and --secondaries."
+        )
+    tuned = {}
+    if TUNED.value is not None:
+        tuned = read_tuned(TUNED.value, CONFIG.value.data.name)
+        without = [name for name in objectives if name not in tuned]
+        print(f"Not tuned: {', '.join(without) or 'none'}")
+    return matrix.settings(
+        CONFIG.value,
+        objectives,
+        read_integers(SEEDS),
+        OUTPUT_DIR.value,
+        tuned,
+    )
+
+
+def read_shift():
+    """What is to be measured under shift, or None."""
+    if not SHIFT.value:
+        return None
+    return run_state.shift_options(
+        SHIFT_CORRUPTIONS.value,
+        read_integers(SHIFT_SEVERITIES),
+        SHIFT_EXAMPLES.value,
+    )
+
+
+def choose_queue(shift):
+    """What makes the queue that runs are taken from."""
+    if STORAGE.value is None:
+        return RunQueue
+    # Only here: it needs Optuna.
+    from caltrain_tf.experiments.storage_queue import StorageQueue
+
+    folder = os.path.basename(os.path.abspath(OUTPUT_DIR.value))
+    return functools.partial(
+        StorageQueue,
+        storage=STORAGE.value,
+        name=STUDY_NAME.value or folder,
+        parallel=PARALLEL.value,
+        shift=shift,
+    )
+
+
+def main(argv):
+    """Does the runs, and prints what came of them."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    quiet_logs()
+    try:
+        settings = read_settings()
+        shift = read_shift()
+        study = Study(
+            settings,
+            parallel=PARALLEL.value,
+            shift=shift,
+            make_queue=choose_queue(shift),
+            data_dir=DATA_DIR.value,
+            tpu=TPU.value,
+            num_gpus=NUM_GPUS.value,
+        )
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
+    print(f"{len(settings)} runs in {OUTPUT_DIR.value}", flush=True)
+    outcome = study.run()
+    results = {
+        setting: run_state.read_results(setting.folder) for setting in settings
+    }
+    rows = [
+        {"objective": setting.objective, **result}
+        for setting, result in results.items()
+        if result is not None
+    ]
+    if rows:
+        print(f"\n{summary.summary_table(rows)}")
+    if outcome.failures:
+        print(f"\nFailed runs:\n{summary.failures_table(outcome.failures)}")
+    print(f"\nEverything is in {OUTPUT_DIR.value}")
+    if outcome.stopped_by is not None:
+        print("Stopped; the same command goes on.")
+        return 128 + outcome.stopped_by
+    return 1 if outcome.failures else 0
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,85 @@
+"""How far the run in a folder is."""
+
+import json
+import os
+
+from caltrain_tf import evaluation
+from caltrain_tf.data import corruptions as corruptions_room
+from caltrain_tf.ops import options
+
+
+def read_results(folder):
+    """Returns what `results.json` holds, or None while there is none."""
+    try:
+        with open(os.path.join(folder, "results.json"), encoding="utf-8") as f:
+            return json.load(f)
+    except FileNotFoundError:
+        return None
+
+
+def shift_options(corruptions, severities, num_examples=None):
+    """Checks what is to be measured under shift.
+
+    Args:
+        corruptions: Names of corruptions.
+        severities: Of 1 to 5.
+        num_examples: Only the first ones of each test set.
+
+    Returns:
+        A dictionary of these.
+    """
+    names = (*corruptions_room.NAMES, *corruptions_room.EXTRA_NAMES)
+    for name in corruptions:
+        options.check_choice("shift_corruptions", name, names)
+    for severity in severities:
+        options.check_choice(
+            "shift_severities", severity, corruptions_room.SEVERITIES
+        )
+    if num_examples is not None:
+        options.check_count("shift_examples", num_examples)
+    return {
+        "corruptions": list(corruptions),
+        "severities": list(severities),
+        "num_examples": num_examples,
+    }
+
+
+def is_finished(folder, shift=None):
+    """Whether a run is trained, and measured under shift if asked.
+
+    Args:
+        folder: The run's folder.
+        shift: What is asked, of `shift_options`; None for no shift.
+    """
+    if read_results(folder) is None:
+        return False
+    return shift is None or _has_shift(folder, **shift)
+
+
+def epochs_done(folder):
+    """The number of epochs that `metrics.jsonl` has."""
+    try:
+        with open(os.path.join(folder, "metrics.jsonl"), "rb") as file:
+            return sum(1 for _ in file)
+    except FileNotFoundError:
+        return 0
+
+
+def _has_shift(folder, corruptions, severities, num_examples):
+    predictions = os.path.join(folder, "predictions")
+    try:
+        rows = evaluation.read_shift_csv(os.path.join(folder, "shift.csv"))
+        with open(os.path.join(predictions, "shift.json")) as file:
+            examples = json.load(file)["num_examples"]
+    except FileNotFoundError:
+        return False
+    _, labels = evaluation.load_predictions(
+        os.path.join(predictions, "test.npz")
+    )
+    asked = len(labels) if num_examples is None else num_examples
+    there = {(row["corruption"], row["severity"]) for row in rows}
+    return examples == min(asked, len(labels)) and all(
+        (name, severity) in there
+        for name in corruptions
+        for severity in severities
+    )

@@ -1,0 +1,96 @@
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import caltrain_tf as ct
+from tests.experiments.configs import TINY_FLAGS
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def start(output_dir, *flags):
+    settings = {**TINY_FLAGS, "epochs": 1, "optimizer.decay_epochs": ()}
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "baselines/study.py",
+            "--config=configs/quickstart.py",
+            f"--output_dir={output_dir}",
+            *(f"--config.{key}={value}" for key, value in settings.items()),
+            *flags,
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
+    (tmp_path / "tuned.json").write_text('{"focal+sb_ece": {"loss.beta": 3}}')
+    study = tmp_path / "study"
+    command = (
+        study,
+        "--objectives=nll,focal+sb_ece",
+        "--seeds=1",
+        "--parallel=2",
+        f"--tuned={tmp_path / 'tuned.json'}",
+        *("--shift", "--shift_corruptions=contrast", "--shift_severities=4"),
+        "--shift_examples=50",
+    )
+    stopped = start(*command)
+    while stopped.poll() is None and len(list(study.glob("*/*/log.txt"))) < 2:
+        time.sleep(0.01)
+    stopped.send_signal(signal.SIGTERM)
+    output, errors = stopped.communicate()
+    assert stopped.returncode == 143, errors
+    assert "the same command goes on" in output
+    assert "2 runs in" in output and "Not tuned: nll" in output
+
+    process = start(*command)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors + output
+    assert "nll seed 1: accuracy" in errors
+    for objective, beta in (("nll", 1.0), ("focal+sb_ece", 3.0)):
+        run = study / objective / "seed1"
+        config = json.loads((run / "config.json").read_text())
+        assert (config["loss"]["beta"], config["seed"]) == (beta, 1)
+        results = json.loads((run / "results.json").read_text())
+        (line,) = [
+            line
+            for line in output.splitlines()
+            if line.split(" ")[0] == objective
+        ]
+        numbers = [float(word) for word in line.split()[1:]]
+        keys = ("accuracy", "ece", "ece_ts", "ece_ts_sb_ece")
+        expected = [1, *(100 * results[key] for key in keys)]
+        assert numbers == pytest.approx(expected, abs=0.006)
+        rows = ct.evaluation.read_shift_csv(run / "shift.csv")
+        assert {row["corruption"] for row in rows} == {"none", "contrast"}
+        _, labels = ct.evaluation.load_predictions(
+            run / "predictions" / "contrast_4.npz"
+        )
+        assert len(labels) == 50
+        assert (run / "log.txt").read_text().count("--- 20") == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--objectives=nll,focl"], "Did you mean 'focal'"),
+        (["--config.loss.primary=mse"], "study varies: --objectives"),
+    ],
+)
+def test_mistakes_are_told_before_anything_trains(tmp_path, flags, message):
+    process = start(tmp_path / "study", *flags)
+    output, errors = process.communicate()
+    assert process.returncode != 0
+    assert message in errors + output and "Traceback" not in errors
+    assert not (tmp_path / "study").exists()
