@@ -59,10 +59,12 @@ def measure_table(rows, measures):
         measures: Their names; those that no run has are left out.
 
     Returns:
-        A `Table`. Rows of objectives outside the accuracy rule of
-        `summarize_results` are aside.
+        A `Table`, or None where no run has any. Rows of objectives outside the
+        accuracy rule of `summarize_results` are aside.
     """
     measures = [key for key in measures if any(key in row for row in rows)]
+    if not measures:
+        return None
     summaries = evaluation.summarize_results(rows, measures)
     table_rows = []
     for summary in summaries:

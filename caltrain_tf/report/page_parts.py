@@ -72,7 +72,8 @@ def not_shown(parts):
     )
     return (
         "<p>What was not run is neither drawn nor listed above. "
-        "The command beside it adds it; RUNS is the folder of the runs.</p>"
+        "The command beside it adds it; RUNS is the folder of the runs, and "
+        "CONFIG the configuration that they share.</p>"
         f"\n<ul>\n{items}\n</ul>"
     )
 

@@ -7,12 +7,8 @@ from caltrain_tf.report import output_figures
 from caltrain_tf.report import result_figures
 
 _TRAIN = (
-    "python baselines/cifar/train.py --primary=nll --secondary=sb_ece "
-    "--config.seed=1 --output_dir=RUNS/nll+sb_ece/seed1"
-)
-_TRAIN_ALONE = (
-    "python baselines/cifar/train.py --primary=nll --secondary=none "
-    "--config.seed=1 --output_dir=RUNS/nll/seed1"
+    "python baselines/study.py --config=CONFIG --output_dir=RUNS "
+    "--objectives=nll,nll+sb_ece --seeds=0,1,2"
 )
 _SHIFT = "python baselines/shift_benchmark.py --run_dir=RUNS"
 _DIRICHLET = "python baselines/report.py RUNS --dirichlet"
@@ -25,8 +21,8 @@ TABLE_NEEDS = {
     "results": _RESULTS,
     "measures": _RESULTS,
     "dirichlet": ("Dirichlet calibration of the runs", _DIRICHLET),
-    "significance": (_TWO_SEEDS, _TRAIN_ALONE),
-    "significance_ts": (_TWO_SEEDS, _TRAIN_ALONE),
+    "significance": (_TWO_SEEDS, _TRAIN),
+    "significance_ts": (_TWO_SEEDS, _TRAIN),
     "significance_best": (
         "two objectives with two common seeds or more",
         _TRAIN,
@@ -56,12 +52,12 @@ _EFFECTS = Kind(
     "Effect sizes of the secondary losses (Cohen's d)",
     result_figures.effects,
     _TWO_SEEDS,
-    _TRAIN_ALONE,
+    _TRAIN,
 )
 ACROSS = (_EFFECTS,)
 _OUTPUTS = (
     "predictions/calibration.npz and predictions/test.npz of the runs",
-    _TRAIN,
+    _SHIFT,
 )
 _SHIFTED = ("the shift benchmark of the runs", _SHIFT)
 _TWO = ("two objectives", _TRAIN)

@@ -9,8 +9,8 @@ from caltrain_tf.report.table_formats import to_latex
 from caltrain_tf.report.table_formats import to_markdown
 
 ACCURACY_RULE = (
-    "Objectives marked † give up more than 1% accuracy against the most "
-    "accurate primary loss alone (of all objectives where none was run alone), "
+    "Objectives marked † give up 1% accuracy or more against the most accurate "
+    "primary loss alone (of all objectives where none was run alone), "
     "and are not marked as best."
 )
 _SCALING = (

@@ -49,6 +49,12 @@ def test_means_and_errors_are_those_of_hand():
     assert "ece_ts" not in nll
 
 
+def test_measures_that_no_run_has_make_no_table():
+    assert contents.measure_table(ROWS, ["ks_error"]) is None
+    table = contents.measure_table(ROWS, contents.OTHERS)
+    assert [column.key for column in table.columns[2:]] == ["brier"]
+
+
 def test_the_best_is_within_one_percent_of_the_accuracy():
     table = contents.measure_table(ROWS, contents.MAIN)
     # Focal has the lowest ECE and gives up 6%.
