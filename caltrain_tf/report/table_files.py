@@ -21,8 +21,9 @@ _ESTIMATES = "Means ± standard errors over seeds, of the test split."
 _TESTS = (
     "Two-sided paired tests over the seeds that both have, of the difference "
     "in {}: the t-test, and all flips of the differences' signs. Holm's "
-    "correction is over the tests of this table. With so few seeds, the sign "
-    "flips can give no p below the last column, however clear the difference. "
+    "correction is over the tests of this table. With n common seeds the sign "
+    "flips can give no p below 2 / 2^n, the last column, however clear the "
+    "difference. "
 )
 
 

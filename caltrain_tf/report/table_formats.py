@@ -28,20 +28,31 @@ def to_csv(tables):
     Args:
         tables: From settings to `Table`s.
     """
+    rows = [row for table in tables.values() for row in table.rows]
+    estimated = {
+        key
+        for row in rows
+        for key, value in row.items()
+        if isinstance(value, Estimate)
+    }
+    has_marks = any(table.best or table.aside for table in tables.values())
     lines = []
     for setting, table in tables.items():
         for index, row in enumerate(table.rows):
             line = {"setting": setting}
-            for column in table.columns:
-                value = row.get(column.key)
-                if isinstance(value, Estimate):
-                    line[column.key] = value.mean
-                    line[f"{column.key}_error"] = _plain(value.error)
+            for key in (column.key for column in table.columns):
+                value = row.get(key)
+                if key in estimated:
+                    value = Estimate(math.nan) if value is None else value
+                    line[key] = _plain(value.mean)
+                    line[f"{key}_error"] = _plain(value.error)
                 else:
-                    line[column.key] = _plain(value)
-            line["best"] = " ".join(
-                c.key for c in table.columns if (index, c.key) in table.best
-            )
+                    line[key] = _plain(value)
+            if has_marks:
+                line["best"] = " ".join(
+                    c.key for c in table.columns if (index, c.key) in table.best
+                )
+                line["too_inaccurate"] = index in table.aside
             lines.append(line)
     return csv_text(lines)
 

@@ -34,6 +34,16 @@ def test_csv_has_the_numbers_as_they_are():
     assert (first["p"], first["best"]) == ("", "ece")
     assert (second["ece"], second["ece_error"]) == ("-0.5", "")
     assert (second["p"], second["best"]) == ("0.25", "")
+    assert (first["too_inaccurate"], second["too_inaccurate"]) == (
+        "False",
+        "True",
+    )
+
+
+def test_csv_keeps_an_error_beside_its_mean():
+    rows = [{"objective": "a"}, {"objective": "b", "ece": Estimate(0.5, 0.1)}]
+    text = table_formats.to_csv({"s": tables.Table(TABLE.columns[::2], rows)})
+    assert text == "setting,objective,ece,ece_error\ns,a,,\ns,b,0.5,0.1\n"
 
 
 def test_markdown_escapes_and_aligns():
