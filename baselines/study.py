@@ -192,6 +192,9 @@ def main(argv):
         print(f"\n{summary.summary_table(rows)}")
     if outcome.failures:
         print(f"\nFailed runs:\n{summary.failures_table(outcome.failures)}")
+    missing = len(settings) - len(rows) - len(outcome.failures)
+    if missing and outcome.stopped_by is None:
+        print(f"\n{missing} runs are finished, but not in this folder.")
     print(f"\nEverything is in {OUTPUT_DIR.value}")
     if outcome.stopped_by is not None:
         print("Stopped; the same command goes on.")

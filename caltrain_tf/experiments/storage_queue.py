@@ -54,15 +54,15 @@ class StorageQueue:
         self._closed = threading.Event()
         self._error = None
         self._outcomes, self._running, self._looked = {}, {}, -float("inf")
-        self._threads = [
-            threading.Thread(target=self._serve, daemon=True)
-            for _ in range(parallel)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._parallel = parallel
+        self._threads = []
 
     def take(self):
         """The next run, or None where there is none to take now."""
+        while len(self._threads) < self._parallel:
+            thread = threading.Thread(target=self._serve, daemon=True)
+            self._threads.append(thread)
+            thread.start()
         try:
             return self._taken.get_nowait()
         except queue.Empty:

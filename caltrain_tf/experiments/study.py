@@ -112,7 +112,6 @@ class Study:
     ):
         """Looks what is finished."""
         options.check_count("parallel", parallel)
-        left = unfinished(settings, shift)
         self.parallel = parallel
         self.shift = shift
         self.command = command
@@ -123,15 +122,12 @@ class Study:
             "shift": shift,
         }
         self._progress = StudyProgress(len(settings), stream)
-        self._left = left
-        self._make_queue = make_queue
-        self._queue = None
+        self._queue = make_queue(unfinished(settings, shift))
         self._children = {}
         self._outcome = Outcome()
 
     def run(self):
         """Does all runs; returns the `Outcome`."""
-        self._queue = self._make_queue(self._left)
         try:
             with StopRequest() as stop:
                 while not stop.count and self._go_on():

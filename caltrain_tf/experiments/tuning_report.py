@@ -109,9 +109,9 @@ def write_tuning(config, tuning, output_dir):
         "calibration": outcome.result,
         "config": with_params(config, tuning.space, outcome.params).to_dict(),
     }
-    path = os.path.join(output_dir, "best.json")
-    _write(path, json.dumps(best, indent=2) + "\n")
-    return best
+    text = json.dumps(best, indent=2)
+    _write(os.path.join(output_dir, "best.json"), text + "\n")
+    return json.loads(text)
 
 
 def _write(path, text):

@@ -32,7 +32,6 @@ def open_queue(storage, name, space, fingerprint, **options):
         # For what we do not ask of it: proposals are made in `propose`.
         sampler=optuna.samplers.RandomSampler(seed=0),
     )
-    study.set_metric_names(list(VALUES))
     if _FINGERPRINT not in study.user_attrs:
         study.set_user_attr(_FINGERPRINT, fingerprint)
     there = study.user_attrs[_FINGERPRINT]

@@ -13,6 +13,8 @@ from caltrain_tf.experiments.storage import import_optuna
 JOB = "job"
 RESULT = "result"
 REASON = "reason"
+# What Optuna 4 and 5 raise where a trial is finished already.
+_FINISHED = (ValueError, RuntimeError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +215,7 @@ class WorkQueue:
             return self._storage.set_trial_state_values(
                 trial._trial_id, state=self._states.RUNNING
             )
-        except self._optuna.exceptions.UpdateFinishedTrialError:
+        except _FINISHED:
             # Done by another worker.
             return False
 
@@ -246,10 +248,7 @@ class WorkQueue:
             for key, value in attributes.items():
                 trial.set_user_attr(key, value)
             self._study.tell(trial, **outcome)
-        except (
-            ValueError,
-            self._optuna.exceptions.UpdateFinishedTrialError,
-        ) as error:
+        except _FINISHED as error:
             self._say(
                 f"trial {trial.number} is not this worker's any more; another "
                 f"one took it for gone: {error}"
@@ -264,10 +263,7 @@ class WorkQueue:
                 name = trial.user_attrs[JOB]
                 try:
                     self._study.tell(trial.number, state=self._states.FAIL)
-                except (
-                    ValueError,
-                    self._optuna.exceptions.UpdateFinishedTrialError,
-                ):
+                except _FINISHED:
                     # Done, or freed by another worker.
                     continue
                 self._say(f"the worker {worker} is gone; taking {name} again")

@@ -150,31 +150,3 @@ def test_runs_notice_that_their_study_was_killed(tmp_path):
     process.kill()
     process.wait()
     wait_for(os.path.join(run.folder, "orphan"))
-
-
-def test_the_time_left_is_that_of_the_epochs_then_of_the_runs(tmp_path):
-    from caltrain_tf.experiments.study_progress import StudyProgress
-
-    class Running:
-        seconds = 10.0
-
-    stream = io.StringIO()
-    progress = StudyProgress(4, stream, seconds_between_lines=0.0)
-    runs = [setting(tmp_path, "nll", seed) for seed in (0, 1)]
-    for run in runs:
-        os.makedirs(run.folder)
-        progress.start(run)
-    progress.show({runs[0]: Running}, 2)
-    assert "1/4 finished  0 failed  1 running  2 left" in stream.getvalue()
-    assert "? left" in stream.getvalue()
-    # One of four epochs in 10 s: 30 s of this run and 2 x 40 s of others.
-    (tmp_path / "nll" / "seed0" / "metrics.jsonl").write_text("{}\n")
-    progress.show({runs[0]: Running}, 2)
-    assert "1m50s left" in stream.getvalue().splitlines()[-1]
-    # A whole one took 20 s: 3/4 and two more, two at a time.
-    progress.end(runs[1], 20.0)
-    progress.show({runs[0]: Running}, 2, elsewhere=1)
-    line = stream.getvalue().splitlines()[-1]
-    assert "0/4 finished" in line and "38s left" in line
-    progress.show({runs[0]: Running}, 1, failed=1)
-    assert "1/4 finished  1 failed" in stream.getvalue().splitlines()[-1]

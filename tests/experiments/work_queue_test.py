@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import optuna
@@ -17,7 +18,6 @@ from tests.experiments.cheap_worker import open_queue
 
 ROOT = pathlib.Path(__file__).parents[2]
 FAIL = optuna.trial.TrialState.FAIL
-RUNNING = optuna.trial.TrialState.RUNNING
 
 
 @pytest.fixture(params=["sqlite:///{}/study.db", "{}/study.journal"])
@@ -64,16 +64,17 @@ def lines(log, word):
 
 
 def test_workers_share_the_jobs(url, log):
-    first, second = (start(url, log, 12, 0.3) for _ in range(2))
+    first, second = (start(url, log, 10, 0.3) for _ in range(2))
     # What each prints are the outcomes of all jobs.
     assert finish(first).splitlines()[-1] == finish(second).splitlines()[-1]
     names = collections.Counter(name for name, _ in lines(log, "start"))
-    assert names == dict.fromkeys(make_jobs(12), 1)
+    assert names == dict.fromkeys(make_jobs(10), 1)
     pids = {pid for _, pid in lines(log, "end")}
     assert pids == {str(first.pid), str(second.pid)}
 
 
-def test_the_job_of_a_killed_worker_is_taken_again(url, log):
+def test_the_job_of_a_killed_worker_is_taken_again(tmp_path, log):
+    url = f"sqlite:///{tmp_path}/study.db"
     killed = start(url, log, 3, 600)
     while killed.poll() is None and not lines(log, "start"):
         time.sleep(0.01)
@@ -130,7 +131,7 @@ def test_a_worker_that_beats_is_waited_for(url):
         trial.set_user_attr("result", {"ece": 0.5, "accuracy": 0.5})
         queue._study.tell(trial, [0.5, 0.5])
 
-    thread = liveness.threading.Thread(target=later)
+    thread = threading.Thread(target=later)
     thread.start()
     outcome = queue.run(jobs, lambda *_: pytest.fail("taken twice"))["x=0"]
     thread.join()
