@@ -21,6 +21,7 @@ _LAZY_ROOMS = (
     "models",
     "ops",
     "posthoc",
+    "report",
     "training",
 )
 

@@ -43,6 +43,10 @@ ROOMS = {
             "tensorflow",
         },
     ),
+    "report": (
+        {"evaluation", "experiments", "figures", "metrics", "posthoc"},
+        {"matplotlib", "ml_collections", "numpy"},
+    ),
     "interop": (
         ALL,
         {"numpy", "robustness_metrics", "tensorflow", "uncertainty_baselines"},

@@ -1,0 +1,72 @@
+"""Makes one page of tables and figures of finished runs.
+
+python baselines/report.py runs/ --output=report.html
+python baselines/report.py report_rows/ --output=again.html
+
+RUNS are folders of runs, at any depth, or of the rows of an earlier report. The
+page needs nothing else. Beside it come `<name>_rows/`, from which the same page
+can be made again, and `<name>_tables/` with the tables as CSV, Markdown and
+LaTeX.
+"""
+
+import os
+import shutil
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app  # noqa: E402
+from absl import flags  # noqa: E402
+
+from caltrain_tf import report  # noqa: E402
+from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
+
+OUTPUT = flags.DEFINE_string("output", "report.html", "The page.")
+DIRICHLET = flags.DEFINE_bool(
+    "dirichlet",
+    False,
+    "Fit Dirichlet calibration to the predictions of runs whose results do not "
+    "have it; takes seconds to minutes a run.",
+)
+OVERWRITE = flags.DEFINE_bool(
+    "overwrite", False, "Replace files that are not of an earlier report."
+)
+
+
+def show(text):
+    """Shows what is being done, on one line of a terminal."""
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r{text[:columns]:<{columns}}")
+    else:
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def main(argv):
+    """Collects, draws and writes."""
+    if len(argv) < 2:
+        raise app.UsageError("Pass the folders of runs.")
+    quiet_logs()
+    try:
+        rows = report.collect(
+            argv[1:], dirichlet=DIRICHLET.value, progress=show
+        )
+        text, paths = report.write_report(
+            rows, OUTPUT.value, overwrite=OVERWRITE.value, progress=show
+        )
+    except (OSError, ValueError) as error:
+        # What a user can mend needs no traceback.
+        sys.exit(f"\n{error}")
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+    for row in rows.left_out:
+        print(f"Left out: {row['folder']}, {row['part']}: {row['reason']}")
+    print(f"\n{text}\n")
+    print(f"Best of a column *, too inaccurate to compete †.\n{paths[-1]}")
+    for folder in dict.fromkeys(map(os.path.dirname, paths[:-1])):
+        print(f"{folder}{os.sep}")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,37 @@
+import os
+import pathlib
+import subprocess
+import sys
+
+from tests.report import fake_runs
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "baselines/report.py", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_a_page_of_runs_and_what_is_wrong_with_some(tmp_path):
+    runs = fake_runs.write_runs(tmp_path / "runs", seeds=(0,))
+    (runs / "half").mkdir()
+    (runs / "half" / "config.json").write_text("{}")
+    output = tmp_path / "page.html"
+    done = run(runs, f"--output={output}")
+    assert done.returncode == 0, done.stderr
+    assert "Left out" in done.stdout and "no results.json" in done.stdout
+    assert "NLL + MMCE" in done.stdout and str(output) in done.stdout
+    assert "drawing" in done.stderr
+    assert "no results.json" in output.read_text()
+    assert (tmp_path / "page_rows" / "left_out.csv").exists()
+    output.write_text("mine")
+    again = run(runs, f"--output={output}")
+    assert again.returncode != 0 and "earlier report" in again.stderr
+    assert "Traceback" not in again.stderr
+    assert output.read_text() == "mine"

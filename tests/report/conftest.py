@@ -1,0 +1,23 @@
+import pytest
+
+import caltrain_tf as ct
+from tests.report import fake_runs
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    """Two objectives of two seeds each; only to be read."""
+    return fake_runs.write_runs(tmp_path_factory.mktemp("study") / "runs")
+
+
+@pytest.fixture(scope="session")
+def rows(runs):
+    return ct.report.collect(runs)
+
+
+@pytest.fixture(scope="session")
+def page(rows, tmp_path_factory):
+    """The path of their report."""
+    path = tmp_path_factory.mktemp("reports") / "report.html"
+    ct.report.write_report(rows, path)
+    return path

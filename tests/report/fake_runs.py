@@ -1,0 +1,99 @@
+"""Folders of runs as training leaves them, of made-up predictions."""
+
+import json
+import zlib
+
+import numpy as np
+
+import caltrain_tf as ct
+from tests.experiments.configs import load
+
+OBJECTIVES = (
+    ("nll", None, False),
+    ("nll", "mmce", False),
+    ("nll", "s_avuc", True),
+    ("focal", None, False),
+    ("focal", "sb_ece", False),
+    ("focal", "s_avuc", False),
+    ("mse", None, False),
+)
+SMALL = OBJECTIVES[:2]
+SHIFTS = [("none", 0)] + [
+    (name, level) for name in ("fog", "snow", "contrast") for level in (1, 3, 5)
+]
+
+
+def write_run(folder, primary, secondary, interleaved, seed, **changes):
+    """Writes a run; `changes` are of the configuration, keys with dots.
+
+    An objective's scale of the logits is off by a factor of its own.
+    """
+    config = load("quickstart")
+    config.seed = seed
+    config.loss.primary, config.loss.secondary = primary, secondary
+    config.interleaved.enabled = interleaved
+    config.update_from_flattened_dict(changes)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config.to_dict(), indent=2))
+    name = f"{primary} {secondary} {interleaved}".encode()
+    rng = np.random.default_rng([seed, zlib.crc32(name)])
+    scale = {"nll": 2.4, "focal": 0.5, "mse": 0.8}[primary]
+    scale = scale**0.4 if secondary else scale
+    scale *= 1 + 0.1 * rng.normal()
+    skill = {"nll": 1.0, "focal": 0.99, "mse": 0.6}[primary]
+    splits = {
+        split: _outputs(rng, scale, skill, count)
+        for split, count in (("calibration", 400), ("test", 600))
+    }
+    for split, outputs in splits.items():
+        path = folder / "predictions" / f"{split}.npz"
+        ct.evaluation.save_predictions(path, *outputs)
+    calibrators = ct.evaluation.fit_calibrators(*splits["calibration"])
+    results = ct.evaluation.final_results(splits["test"], calibrators)
+    (folder / "results.json").write_text(json.dumps(results))
+    rows = _shift(rng, scale, skill, splits["test"], calibrators)
+    (folder / "shift.csv").write_text(ct.evaluation.shift_csv(rows))
+
+
+def write_runs(folder, objectives=SMALL, seeds=(0, 1), **changes):
+    """Writes `<objective>/seed<k>` for all objectives and seeds."""
+    for primary, secondary, interleaved in objectives:
+        name = "+".join(filter(None, (primary, secondary)))
+        name += "-interleaved" if interleaved else ""
+        for seed in seeds:
+            path = folder / name / f"seed{seed}"
+            write_run(path, primary, secondary, interleaved, seed, **changes)
+    return folder
+
+
+def _outputs(rng, scale, skill, count):
+    logits = 3.5 * rng.normal(size=(count, 10))
+    labels = (skill * logits + rng.gumbel(size=(count, 10))).argmax(axis=1)
+    return (scale * logits).astype("float32"), labels
+
+
+def _shift(rng, scale, skill, test, calibrators):
+    rows = []
+    for corruption, severity in SHIFTS:
+        outputs = test
+        if severity:
+            skill_here = skill * (1 - 0.12 * severity)
+            outputs = _outputs(rng, scale, skill_here, 200)
+        logits, labels = outputs
+        scaled = {"none": logits}
+        for name, calibrator in calibrators.items():
+            scaled[name] = calibrator.transform(logits)
+        for calibrator, values in scaled.items():
+            measured = ct.evaluation.measure(values, labels)
+            rows += [
+                {
+                    "dataset": "digits",
+                    "corruption": corruption,
+                    "severity": severity,
+                    "calibrator": calibrator,
+                    "metric": metric,
+                    "value": measured[metric],
+                }
+                for metric in ("accuracy", "nll", "brier", "ece")
+            ]
+    return rows
