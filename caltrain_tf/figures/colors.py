@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from caltrain_tf.figures.labels import split_objective
 
-# Of Okabe and Ito's palette, told apart with any colour vision.
+# Of Okabe and Ito's palette, told apart with any colour vision; those of the
+# primary losses alone as far from them.
+_PRIMARY_COLORS = {"nll": "#0072B2", "focal": "#332288", "mse": "#661100"}
 _SECONDARY_COLORS = {
-    "": "#0072B2",
     "s_avuc": "#D55E00",
     "sb_ece": "#E69F00",
     "mmce": "#CC79A7",
@@ -61,9 +62,10 @@ class ObjectiveStyle(NamedTuple):
 def objective_style(objective):
     """How an objective is drawn, whatever else is in the figure.
 
-    The colour is that of the secondary loss, from a palette that is told apart
-    with any colour vision. The marker, line style and hatch are those of the
-    primary loss. Interleaved training is drawn hollow.
+    The colour is that of the secondary loss, or of the primary loss where it is
+    alone, from a palette that is told apart with any colour vision. The marker,
+    line style and hatch are those of the primary loss. Interleaved training is
+    drawn hollow.
 
     Args:
         objective: As runs are called: `focal+sb_ece`. Losses of other names
@@ -81,7 +83,12 @@ def objective_style(objective):
         False
     """
     primary, secondary, interleaved = split_objective(objective)
-    color = _SECONDARY_COLORS.get(secondary) or _pick(_OTHER_COLORS, secondary)
+    known, name = (
+        (_SECONDARY_COLORS, secondary)
+        if secondary
+        else (_PRIMARY_COLORS, primary)
+    )
+    color = known.get(name) or _pick(_OTHER_COLORS, name)
     style = _PRIMARY_STYLES.get(primary) or _pick(_OTHER_STYLES, primary)
     return ObjectiveStyle(color, *style, filled=not interleaved)
 

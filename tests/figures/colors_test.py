@@ -96,6 +96,7 @@ def test_the_parts_of_an_objective_have_parts_of_the_style():
     style = ct.figures.objective_style
     assert len({style(f"nll+{name}").color for name in SECONDARIES}) == 7
     assert style("nll+mmce").color == style("focal+mmce-interleaved").color
+    assert len({style(name).color for name in PRIMARIES}) == 3
     for part in ("marker", "linestyle", "hatch"):
         assert len({getattr(style(name), part) for name in PRIMARIES}) == 3
         assert getattr(style("mse"), part) == getattr(style("mse+mmce"), part)
