@@ -28,17 +28,24 @@ def defocus_blur(images, draws, radius, softness):
 def zoom_blur(images, draws, stop, step):
     """Takes the mean of the image and of ever larger ones."""
     factors = np.arange(1, stop, step)
-    size = images.shape[1]
+    size, channels = images.shape[2:]
     matrices = [np.eye(size)]
     matrices += [separable.zoom_matrix(size, factor) for factor in factors]
-    # For all factors at once: first along the rows, then the sum over columns
-    # and factors as one product.
-    count, channels = len(matrices), images.shape[-1]
-    zoomed = separable.along_rows(images, np.concatenate(matrices))
-    zoomed = tf.reshape(zoomed, [-1, count, size, size, channels])
-    zoomed = tf.transpose(zoomed, [0, 2, 1, 3, 4])
-    zoomed = tf.reshape(zoomed, [-1, size, count * size, channels])
-    return separable.along_columns(zoomed, np.concatenate(matrices, 1) / count)
+    # In small images, many factors give the same.
+    matrices, counts = np.unique(matrices, axis=0, return_counts=True)
+    # For all factors at once: first along the columns, then the sum over rows
+    # and factors as one product, where each row has all factors side by side.
+    counts = counts[:, np.newaxis, np.newaxis] / counts.sum()
+    across = np.concatenate(matrices).T
+    down = np.stack(counts * matrices, axis=-1).reshape(size, -1)
+    planes = tf.transpose(images, [0, 3, 1, 2])
+    rows = tf.reshape(planes, [-1, channels * size, size])
+    zoomed = separable.product(rows, across)
+    zoomed = tf.reshape(zoomed, [-1, down.shape[1], size])
+    zoomed = tf.reshape(
+        separable.product(down, zoomed), [-1, channels, size, size]
+    )
+    return tf.transpose(zoomed, [0, 2, 3, 1])
 
 
 def _disk(radius, softness):

@@ -20,7 +20,7 @@ def pixelate(images, draws, factor):
     return images
 
 
-def jpeg_compression(images, draws, quality):
+def jpeg_compression(pixels, draws, quality):
     """Encodes an image as JPEG, and decodes it."""
 
     def through_file(pixels):
@@ -28,6 +28,4 @@ def jpeg_compression(images, draws, quality):
         decoded = tf.io.decode_jpeg(encoded, dct_method="INTEGER_ACCURATE")
         return tf.ensure_shape(decoded, pixels.shape)
 
-    pixels = tf.cast(tf.round(images * 255), tf.uint8)
-    decoded = tf.map_fn(through_file, pixels, fn_output_signature=tf.uint8)
-    return tf.cast(decoded, tf.float32) / 255
+    return tf.map_fn(through_file, pixels)

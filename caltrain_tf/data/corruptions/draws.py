@@ -5,9 +5,12 @@ import math
 import numpy as np
 import tensorflow as tf
 
-# Odd numbers of a well-mixing 32-bit hash ("lowbias32" of C. Wellons).
-_MIXERS = ((16, 0x7FEB352D), (15, 0x846CA68B))
-_GOLDEN = 0x9E3779B9
+from caltrain_tf.data.corruptions.rows import by_rows
+
+# The generator "SplitMix64" of Steele, Lea and Flood, 2014: a counter that goes
+# up by the golden ratio, and a hash of it.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Draws:
@@ -15,7 +18,7 @@ class Draws:
 
     What an image gets depends on the numbers below and on the order of the
     calls, not on the batch that it comes in. Numbers are hashes of seed, place
-    and index, since TensorFlow's own functions take one seed a call, and a
+    and index, since the libraries' own functions take one seed a call, and a
     call an image costs more than most corruptions.
 
     Args:
@@ -25,75 +28,87 @@ class Draws:
 
     def __init__(self, places, set_number):
         """Starts at the first draw."""
-        self._places = tf.cast(places, tf.uint32)
+        self._places = tf.convert_to_tensor(places)
         self._set_number = set_number
         self._num_draws = 0
 
     def uniform(self, shape, low=0.0, high=1.0):
         """Returns float32 values in [low, high), `(batch, *shape)`."""
         count = math.prod(shape)
-        values = self._levels(count) * 2.0**-24
-        return _shaped(values * (high - low) + low, shape)
+        scale, low = np.float32((high - low) * 2.0**-24), np.float32(low)
+
+        def values(bits):
+            values = _levels(bits)
+            values *= scale
+            values += low
+            return values.reshape(-1, *shape)
+
+        return self.from_bits(values, count, [], shape, tf.float32)
 
     def normal(self, shape, mean=0.0, scale=1.0):
         """Returns float32 values, `(batch, *shape)`."""
         count = math.prod(shape)
         half = -(-count // 2)
-        # Box and Muller: two of each pair.
-        values = self._levels(2 * half)
-        radius = tf.sqrt(-2 * tf.math.log((values[:, :half] + 0.5) * 2.0**-24))
-        angle = values[:, half:] * (2 * math.pi * 2.0**-24)
-        pairs = (radius * tf.cos(angle), radius * tf.sin(angle))
-        values = tf.concat(pairs, axis=1)[:, :count]
-        return _shaped(values * scale + mean, shape)
+        mean, scale = np.float32(mean), np.float32(scale)
+
+        def values(bits):
+            # Box and Muller: two of each pair.
+            first, second = _levels(bits[:, :half]), _levels(bits[:, half:])
+            first = (first + np.float32(0.5)) * np.float32(2.0**-24)
+            radius = scale * np.sqrt(np.float32(-2) * np.log(first))
+            angle = second * np.float32(2 * math.pi * 2.0**-24)
+            values = np.concatenate(
+                (radius * np.cos(angle), radius * np.sin(angle)), axis=1
+            )
+            return (values[:, :count] + mean).reshape(-1, *shape)
+
+        return self.from_bits(values, 2 * half, [], shape, tf.float32)
 
     def integers(self, shape, low, high):
         """Returns int32 values from `low` to `high` (included)."""
-        span = high - low + 1
-        values = tf.floor(self.uniform(shape) * float(span))
-        return tf.cast(values, tf.int32) + low
+        count, span = math.prod(shape), high - low + 1
 
-    def poisson(self, rates):
-        """Returns counts as float32, of the rates `(batch, ...)`."""
-        seeds = tf.cast(self._bits(2), tf.int64)
-        return tf.map_fn(
-            lambda row: tf.random.stateless_poisson(
-                row[1].shape, row[0], row[1], tf.float32
-            ),
-            (seeds, rates),
-            fn_output_signature=tf.float32,
-        )
+        def values(bits):
+            values = (bits >> np.uint32(16)) * np.uint32(span) >> np.uint32(16)
+            return (values.astype(np.int32) + low).reshape(-1, *shape)
 
-    def _levels(self, count):
-        """Returns integers below 2**24, as many as float32 has room for."""
-        return tf.cast(_shift(self._bits(count), 8), tf.float32)
+        return self.from_bits(values, count, [], shape, tf.int32)
 
-    def _bits(self, count):
-        """Returns 32 random bits each, `(batch, count)`."""
+    def from_bits(self, function, count, inputs, shape, dtype):
+        """Computes something random with NumPy.
+
+        Args:
+            function: From `bits`, random uint32 `(rows, count)`, and rows of
+                the inputs to those of the result; see `by_rows`.
+            count: How many random numbers an image needs.
+            inputs: Tensors `(batch, ...)`.
+            shape: Of a row of the result.
+            dtype: Of the result.
+        """
         number = (self._set_number << 6) + self._num_draws
         self._num_draws += 1
-        # All of it counts, also where it has more than 32 bits.
-        low, high = number & 0xFFFFFFFF, number >> 32
-        keys = _mix(self._places + _word(high * _GOLDEN))
-        keys = _mix(tf.bitwise.bitwise_xor(keys, _word(low)))[:, tf.newaxis]
-        indices = np.arange(count, dtype=np.uint64) * _GOLDEN
-        indices = tf.constant(indices.astype(np.uint32))
-        return _mix(_mix(tf.bitwise.bitwise_xor(indices, keys)) + keys)
+        start = _mix(np.full(1, number, np.uint64) + _GOLDEN)
+        # Two numbers of 32 bits a word.
+        steps = np.arange(1, -(-count // 2) + 1, dtype=np.uint64) * _GOLDEN
+
+        def rows(places, *arrays):
+            keys = _mix(places.astype(np.uint64) + start)
+            words = _mix(keys[:, np.newaxis] + steps)
+            bits = words.view(np.uint32)[:, :count]
+            return function(bits, *arrays)
+
+        return by_rows(rows, [self._places, *inputs], shape, dtype)
 
 
-def _mix(bits):
+def _mix(words):
+    """Hashes 64-bit words in place."""
     for shift, factor in _MIXERS:
-        bits = tf.bitwise.bitwise_xor(bits, _shift(bits, shift)) * _word(factor)
-    return tf.bitwise.bitwise_xor(bits, _shift(bits, 16))
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(factor)
+    words ^= words >> np.uint64(31)
+    return words
 
 
-def _shift(bits, count):
-    return tf.bitwise.right_shift(bits, _word(count))
-
-
-def _word(number):
-    return tf.constant(number & 0xFFFFFFFF, tf.uint32)
-
-
-def _shaped(values, shape):
-    return tf.reshape(values, [-1, *shape])
+def _levels(bits):
+    """Returns integers below 2**24, as many as float32 has room for."""
+    return (bits >> np.uint32(8)).astype(np.float32)

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.data.corruptions import separable
+from caltrain_tf.data.corruptions.rows import by_rows
 
 
 def elastic_transform(images, draws, displacement, sigma, shift):
@@ -54,19 +55,40 @@ def _affine(draws, size, shift):
 
 def _sample(images, rows, columns, border):
     """Reads images between pixels, bilinearly."""
-    size, channels = images.shape[2:]
-    pixels = tf.reshape(images, [-1, size * size, channels])
-    top, left = tf.floor(rows), tf.floor(columns)
-    down, right = rows - top, columns - left
-    result = 0.0
-    for row, row_weight in ((0, 1 - down), (1, down)):
-        for column, column_weight in ((0, 1 - right), (1, right)):
-            y = separable.fold(tf.cast(top, tf.int32) + row, size, border)
-            x = separable.fold(tf.cast(left, tf.int32) + column, size, border)
-            flat = tf.reshape(y * size + x, [-1, size * size])
-            values = tf.gather(pixels, flat, axis=1, batch_dims=1)
-            weight = tf.reshape(
-                row_weight * column_weight, [-1, size * size, 1]
-            )
-            result += weight * values
-    return tf.reshape(result, [-1, size, size, channels])
+
+    def read(images, rows, columns):
+        return _read(images, rows, columns, border)
+
+    inputs = [images, rows, columns]
+    return by_rows(read, inputs, images.shape[1:], tf.float32)
+
+
+def _read(images, rows, columns, border):
+    count, size, _, channels = images.shape
+    # Each channel by itself: the sums are over long rows.
+    planes = np.ascontiguousarray(images.reshape(-1, channels).T)
+    result = np.zeros((channels, count, size, size), np.float32)
+    first = np.arange(count)[:, np.newaxis, np.newaxis] * size**2
+    (top, bottom), down = _neighbours(rows, size, border)
+    (left, right), across = _neighbours(columns, size, border)
+    for y, row_weight in ((top, 1 - down), (bottom, down)):
+        y = y * size + first
+        for x, column_weight in ((left, 1 - across), (right, across)):
+            places, weight = y + x, row_weight * column_weight
+            for plane, channel in zip(planes, result, strict=True):
+                values = plane.take(places, mode="wrap")
+                values *= weight
+                channel += values
+    return np.moveaxis(result, 0, -1)
+
+
+def _neighbours(places, size, border):
+    """Returns the pixels before and after, and how far the place is on."""
+    before = np.floor(places)
+    share = places - before
+    before = before.astype(np.intp)
+    lowest = before.min()
+    before -= lowest
+    inside = np.arange(lowest, lowest + before.max() + 2)
+    inside = separable.fold(inside, size, border)
+    return (inside.take(before), inside[1:].take(before)), share

@@ -51,6 +51,14 @@ _FUNCTIONS = {
         speckle_noise,
     )
 }
+# These take and return pixels, the others float32 in [0, 1].
+_OF_PIXELS = (
+    gaussian_noise,
+    shot_noise,
+    impulse_noise,
+    jpeg_compression,
+    speckle_noise,
+)
 SEVERITIES = (1, 2, 3, 4, 5)
 # The 15 that results are reported on, and 4 for choosing settings.
 NAMES = tuple(_FUNCTIONS)[:15]
@@ -103,6 +111,8 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
             kind = "cifar" if small else "imagenet"
         strength = STRENGTHS[kind][name][severity - 1]
         draws = Draws(places, set_number)
+        if function in _OF_PIXELS:
+            return function(images, draws, *strength)
         # Every level of a pixel survives this and the way back.
         images = tf.cast(images, tf.float32) / 255
         return to_pixels(function(images, draws, *strength, **options))

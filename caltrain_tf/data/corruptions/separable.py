@@ -117,7 +117,7 @@ def along_rows(images, matrix):
     """
     _, height, width, channels = images.shape
     rows = tf.reshape(images, [-1, height, width * channels])
-    rows = tf.matmul(_for_each(images, matrix), rows)
+    rows = product(matrix, rows)
     return tf.reshape(rows, [-1, len(matrix), width, channels])
 
 
@@ -126,14 +126,28 @@ def along_columns(images, matrix):
     _, height, width, channels = images.shape
     columns = tf.transpose(images, [0, 1, 3, 2])
     columns = tf.reshape(columns, [-1, height * channels, width])
-    columns = tf.matmul(columns, _for_each(images, matrix.T))
+    columns = product(columns, matrix.T)
     columns = tf.reshape(columns, [-1, height, channels, len(matrix)])
     return tf.transpose(columns, [0, 1, 3, 2])
 
 
-def _for_each(images, matrix):
+def product(left, right):
+    """Multiplies matrices, of which one is the same for all images.
+
+    Args:
+        left: An array, or a tensor `(batch, rows, inner)`.
+        right: The other, `(batch, inner, columns)`.
+    """
+    images = left if tf.is_tensor(left) else right
     # One product an image: its rounding does not depend on the batch. And the
     # matrix is repeated: a product that broadcasts gave wrong values, and heap
     # corruption, with TensorFlow 2.21 on a CPU.
-    shape = [tf.shape(images)[0], *matrix.shape]
-    return tf.broadcast_to(tf.constant(matrix, tf.float32), shape)
+    left, right = (
+        side
+        if tf.is_tensor(side)
+        else tf.broadcast_to(
+            tf.constant(side, tf.float32), [tf.shape(images)[0], *side.shape]
+        )
+        for side in (left, right)
+    )
+    return tf.matmul(left, right)
