@@ -78,5 +78,7 @@ def choose(table, rows, bits):
     places <<= 8
     places |= parts
     entries = table.take(places, mode="wrap")
-    # The upper 24 bits decide.
-    return np.where(bits < entries, parts, entries.astype(np.uint8))
+    # The upper 24 bits decide. Without branches, which nobody can predict.
+    outcomes = entries.astype(np.uint8)
+    outcomes ^= (outcomes ^ parts) * (bits < entries)
+    return outcomes

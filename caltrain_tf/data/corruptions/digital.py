@@ -8,20 +8,25 @@ from caltrain_tf.data.corruptions.rounding import nearest
 
 def pixelate(images, draws, factor):
     """Shrinks an image and enlarges it again, with a box filter."""
-    size = images.shape[1]
+    size = images.shape[-1]
     small = int(size * factor)
     for matrix in (
         separable.box_matrix(size, small),
         separable.box_matrix(small, size),
     ):
         # Image libraries keep 256 levels after each step.
-        images = nearest(separable.along_columns(images, matrix))
-        images = nearest(separable.along_rows(images, matrix))
+        images = nearest(images @ matrix.T)
+        images = nearest(matrix @ images)
     return images
 
 
-def jpeg_compression(pixels, draws, quality):
-    """Encodes an image as JPEG, and decodes it."""
+def jpeg_compression(pixels, quality):
+    """Encodes images as JPEG, and decodes them.
+
+    Args:
+        pixels: A uint8 tensor, `(batch, size, size, 3)`.
+        quality: Of the files.
+    """
 
     def through_file(pixels):
         encoded = tf.io.encode_jpeg(pixels, quality=quality)

@@ -1,11 +1,9 @@
 """Glass blur: each pixel is replaced by one nearby."""
 
 import numpy as np
-import tensorflow as tf
 
 from caltrain_tf.data.corruptions import separable
 from caltrain_tf.data.corruptions.rounding import truncate
-from caltrain_tf.data.corruptions.rows import by_rows
 
 
 def glass_blur(images, draws, sigma, reach, iterations):
@@ -15,37 +13,30 @@ def glass_blur(images, draws, sigma, reach, iterations):
     the value that a random neighbour has at that moment.
 
     Args:
-        images: `(batch, size, size, channels)`, in [0, 1].
+        images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`.
         sigma: Of the Gaussian blurs, in pixels.
         reach: The neighbour is at most this far, in rows and in columns.
         iterations: How often all pixels are visited.
     """
-    size = images.shape[1]
+    count, channels, size, _ = images.shape
     matrix = separable.blur_matrix(size, sigma)
     images = truncate(separable.transform(images, matrix))
     visited = size - 2 * reach
+    first = np.arange(count * channels).reshape(count, channels, 1) * size**2
     for _ in range(iterations):
         offsets = draws.integers([2, visited, visited], -reach, reach - 1)
-        images = by_rows(_move, [images, offsets], images.shape[1:], tf.float32)
-    return separable.transform(images, matrix)
-
-
-def _move(images, offsets):
-    count, size, _, channels = images.shape
-    first = np.arange(count)[:, np.newaxis] * size**2
-    pixels = images.reshape(-1, channels)
-    return pixels.take(_sources(offsets, size) + first, axis=0).reshape(
-        images.shape
-    )
+        sources = _sources(offsets, size)[:, np.newaxis] + first
+        images = images.take(sources)
+    return separable.transform(images.reshape(count, -1, size, size), matrix)
 
 
 def _sources(offsets, size):
-    """Returns which pixel's value each one ends with, `(rows, pixels)`.
+    """Returns which pixel's value each one ends with, `(batch, pixels)`.
 
     Args:
         offsets: Rows down and columns right to the neighbour of each visited
-            pixel, `(rows, 2, visited, visited)`.
+            pixel, `(batch, 2, visited, visited)`.
         size: The image has `size * size` pixels.
     """
     count, _, visited, _ = offsets.shape

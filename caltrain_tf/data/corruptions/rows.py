@@ -1,45 +1,45 @@
-"""Parts of a corruption that NumPy computes."""
-
-import math
+"""Functions of images in NumPy, as part of an input pipeline."""
 
 import numpy as np
 import tensorflow as tf
 
-# About what the processor's second cache holds of all intermediate results.
-_VALUES_AT_ONCE = 2**15
+# So few that intermediate results stay in the processor's second cache, so
+# many that the calls of NumPy's functions cost little.
+_VALUES_AT_ONCE = 2**17
 
 
-def by_rows(function, inputs, shape, dtype):
-    """Computes a few images of a batch at a time, with NumPy.
+def by_rows(function, images, places):
+    """Computes new images, a few of a batch at a time, with NumPy.
 
     What is in the cache costs a fraction of what TensorFlow's operations need,
     each of which goes through the whole batch in memory.
 
     Args:
-        function: From arrays of a few rows of each input to those of the
-            result, `(rows, *shape)`. A row must not depend on the others.
-        inputs: Tensors `(batch, ...)`, at least one.
-        shape: Of a row of the result.
-        dtype: Of the result.
+        function: From arrays of a few images and places to new images. An
+            image must not depend on the others.
+        images: A uint8 tensor `(batch, height, width, channels)`.
+        places: A tensor `(batch,)`.
 
     Returns:
-        A tensor, `(batch, *shape)`.
+        A uint8 tensor of the same shape.
 
     Example:
-        >>> values = tf.constant([[1.0, 2.0], [3.0, 4.0]])
-        >>> by_rows(lambda rows: rows.sum(1), [values], [], tf.float32).numpy()
-        array([3., 7.], dtype=float32)
+        >>> images = tf.zeros((2, 1, 1, 3), tf.uint8)
+        >>> def fill(images, places):
+        ...     return images + places[:, None, None, None]
+        >>> by_rows(fill, images, [4, 7])[:, 0, 0].numpy().tolist()
+        [[4, 4, 4], [7, 7, 7]]
     """
-    dtype = tf.as_dtype(dtype)
-    inputs = [tf.convert_to_tensor(tensor) for tensor in inputs]
-    num_rows = max(1, _VALUES_AT_ONCE // max(1, math.prod(shape)))
+    num_rows = max(1, _VALUES_AT_ONCE // images.shape[1:].num_elements())
 
-    def whole(*arrays):
-        result = np.empty([len(arrays[0]), *shape], dtype.as_numpy_dtype)
-        for start in range(0, len(result), num_rows):
+    def whole(images, places):
+        result = np.empty_like(images)
+        for start in range(0, len(images), num_rows):
             rows = slice(start, start + num_rows)
-            result[rows] = function(*(array[rows] for array in arrays))
+            result[rows] = function(images[rows], places[rows])
         return result
 
-    result = tf.numpy_function(whole, inputs, dtype, stateful=False)
-    return tf.ensure_shape(result, [inputs[0].shape[0], *shape])
+    result = tf.numpy_function(
+        whole, [images, places], tf.uint8, stateful=False
+    )
+    return tf.ensure_shape(result, images.shape)
