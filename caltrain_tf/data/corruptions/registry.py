@@ -111,6 +111,12 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
         if function is jpeg_compression:
             return function(images, *strength)
 
+        if function is frost:
+            # Once here: what is wrong with the folder is an error now, not one
+            # of the input pipeline later.
+            image = np.zeros((1, 3, *images.shape[1:3]), np.float32)
+            frost(image, Draws([0], set_number), *strength, **options)
+
         def few(pixels, places):
             draws = Draws(places, set_number)
             if function in _OF_PIXELS:
