@@ -68,7 +68,7 @@ class GeneratedSets:
         self._options = {"seed": seed, "frost_dir": frost_dir}
         frost = "a generated texture" if frost_dir is None else "photographs"
         self.source = (
-            f"made on the fly ({_REVISION}), seed {seed}, frost of {frost}"
+            f"made on the fly, seed {seed}, frost of {frost}, {_REVISION}"
         )
         self.num_examples = data.num_examples["test"]
 
