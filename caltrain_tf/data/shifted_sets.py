@@ -14,6 +14,8 @@ from caltrain_tf.data.stored_images import StoredImages
 from caltrain_tf.data.stored_images import find_corrupted
 
 _NUM_SEVERITIES = len(corruptions.SEVERITIES)
+# To be changed with the corrupted images: predictions of others are not kept.
+_REVISION = "revision 2"
 
 
 def shifted_sets(
@@ -65,7 +67,9 @@ class GeneratedSets:
         self._data = data
         self._options = {"seed": seed, "frost_dir": frost_dir}
         frost = "a generated texture" if frost_dir is None else "photographs"
-        self.source = f"made on the fly, seed {seed}, frost of {frost}"
+        self.source = (
+            f"made on the fly, seed {seed}, frost of {frost}, {_REVISION}"
+        )
         self.num_examples = data.num_examples["test"]
 
     def batches(self, corruption, severity, batch_size):

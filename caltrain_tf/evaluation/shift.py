@@ -6,6 +6,7 @@ import tensorflow as tf
 from caltrain_tf import metrics
 from caltrain_tf.data.corruptions import NAMES
 from caltrain_tf.data.corruptions import SEVERITIES
+from caltrain_tf.data.corruptions import get as get_corruption
 from caltrain_tf.data.shifted_sets import GeneratedSets
 from caltrain_tf.evaluation.prediction_store import PredictionStore
 from caltrain_tf.evaluation.results import fit_calibrators
@@ -90,6 +91,9 @@ def evaluate_shift(
     """
     sets = GeneratedSets(data) if sets is None else sets
     shifts = [(name, level) for name in corruptions for level in severities]
+    # Before predictions of something else are removed.
+    for name, level in shifts:
+        get_corruption(name, level)
     count = sets.num_examples
     if num_examples is not None:
         if num_examples < 1:

@@ -222,3 +222,20 @@ def test_progress_is_shown_when_asked_for(data, capsys):
     assert "2/2 sets" in capsys.readouterr().err
     evaluate(Network(), data, **options)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"severities": (1, 9)}, "`severity` must be.*severity=9"),
+        ({"corruptions": ("snow", "fogg")}, "Did you mean 'fog'"),
+    ],
+)
+def test_unknown_sets_are_errors_before_anything_is_removed(
+    data, tmp_path, change, message
+):
+    evaluate(Network(), data, tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ValueError, match=message):
+        evaluate(Network(), data, tmp_path, num_examples=5, **change)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -1,46 +1,57 @@
 """Blurs with a kernel that is the same for all images."""
 
+import functools
+
 import numpy as np
-import tensorflow as tf
 
 from caltrain_tf.data.corruptions import separable
 
 
 def gaussian_blur(images, draws, sigma):
     """Blurs with a Gaussian of standard deviation `sigma` pixels."""
-    matrix = separable.blur_matrix(images.shape[1], sigma)
+    matrix = separable.blur_matrix(images.shape[-1], sigma)
     return separable.transform(images, matrix)
 
 
 def defocus_blur(images, draws, radius, softness):
     """Blurs with a disk, whose edge is softened by a small Gaussian."""
     kernel = _disk(radius, softness)
-    margin = len(kernel) // 2
-    padding = [[0, 0], [margin, margin], [margin, margin], [0, 0]]
-    padded = tf.pad(images, padding, "REFLECT")
-    channels = images.shape[-1]
-    kernels = np.repeat(kernel[:, :, np.newaxis, np.newaxis], channels, axis=2)
-    return tf.nn.depthwise_conv2d(
-        padded, tf.constant(kernels, tf.float32), [1, 1, 1, 1], "VALID"
-    )
+    size, margin = images.shape[-1], len(kernel) // 2
+    places = np.arange(-margin, size + margin)
+    places = separable.fold(places, size, "reflect")
+    padded = images.take(places, axis=2).take(places, axis=3)
+    result = np.zeros_like(images)
+    for row, column in np.argwhere(kernel > 1e-9):
+        part = padded[..., row : row + size, column : column + size]
+        result += part * kernel[row, column]
+    return result
 
 
 def zoom_blur(images, draws, stop, step):
     """Takes the mean of the image and of ever larger ones."""
-    factors = np.arange(1, stop, step)
-    size = images.shape[1]
+    count, channels, size, _ = images.shape
+    across, down = _zooms(size, stop, step)
+    # For all factors at once: first along the columns, then the sum over rows
+    # and factors as one product, where each row has all factors side by side.
+    zoomed = images.reshape(count, channels * size, size) @ across
+    return down @ zoomed.reshape(count, channels, -1, size)
+
+
+@functools.lru_cache(maxsize=8)
+def _zooms(size, stop, step):
     matrices = [np.eye(size)]
-    matrices += [separable.zoom_matrix(size, factor) for factor in factors]
-    # For all factors at once: first along the rows, then the sum over columns
-    # and factors as one product.
-    count, channels = len(matrices), images.shape[-1]
-    zoomed = separable.along_rows(images, np.concatenate(matrices))
-    zoomed = tf.reshape(zoomed, [-1, count, size, size, channels])
-    zoomed = tf.transpose(zoomed, [0, 2, 1, 3, 4])
-    zoomed = tf.reshape(zoomed, [-1, size, count * size, channels])
-    return separable.along_columns(zoomed, np.concatenate(matrices, 1) / count)
+    for factor in np.arange(1, stop, step):
+        matrices.append(separable.zoom_matrix(size, factor))
+    # In small images, many factors give the same.
+    matrices, counts = np.unique(matrices, axis=0, return_counts=True)
+    shares = counts / counts.sum()
+    across = np.concatenate(matrices).T
+    down = np.stack(shares[:, np.newaxis, np.newaxis] * matrices, axis=-1)
+    down = down.reshape(size, -1)
+    return across.astype(np.float32, order="C"), down.astype(np.float32)
 
 
+@functools.lru_cache(maxsize=8)
 def _disk(radius, softness):
     reach = int(max(8, radius))
     distance = np.arange(-reach, reach + 1)
@@ -58,4 +69,5 @@ def _disk(radius, softness):
             for weight, offset in zip(weights, offsets, strict=True)
         )
     used = np.flatnonzero(disk.sum(axis=0) > 1e-9)
-    return disk[used[0] : used[-1] + 1, used[0] : used[-1] + 1]
+    used = slice(used[0], used[-1] + 1)
+    return disk[used, used].astype(np.float32)

@@ -1,31 +1,36 @@
 """Changes of brightness, contrast and saturation."""
 
-import tensorflow as tf
+import numpy as np
+
+# Instead of dividing by zero; no level is that small.
+_TINY = np.float32(1e-9)
 
 
 def brightness(images, draws, amount):
     """Raises the value of hue, saturation and value."""
-    value = tf.reduce_max(images, axis=-1, keepdims=True)
-    raised = tf.minimum(value + amount, 1.0)
+    value = images.max(axis=1, keepdims=True)
+    raised = np.minimum(value + np.float32(amount), np.float32(1))
     # Hue and saturation stay: all channels grow by the same factor, and
     # black becomes grey.
-    grown = images * tf.math.divide_no_nan(raised, value)
-    return tf.where(value > 0, grown, raised)
+    grown = images * (raised / np.maximum(value, _TINY))
+    return grown + (value == 0) * raised
 
 
 def contrast(images, draws, factor):
     """Draws each channel to its mean over the image."""
-    means = tf.reduce_mean(images, axis=(1, 2), keepdims=True)
-    return (images - means) * factor + means
+    means = images.mean(axis=(2, 3), keepdims=True)
+    return (images - means) * np.float32(factor) + means
 
 
 def saturate(images, draws, factor, offset):
     """Scales and shifts the saturation of hue, saturation and value."""
-    value = tf.reduce_max(images, axis=-1, keepdims=True)
+    value = images.max(axis=1, keepdims=True)
     gap = value - images
-    chroma = tf.reduce_max(gap, axis=-1, keepdims=True)
-    saturation = tf.math.divide_no_nan(chroma, value)
-    wanted = tf.clip_by_value(saturation * factor + offset, 0.0, 1.0)
+    chroma = gap.max(axis=1, keepdims=True)
+    saturation = chroma / np.maximum(value, _TINY)
+    wanted = saturation * np.float32(factor) + np.float32(offset)
+    wanted = np.clip(wanted, np.float32(0), np.float32(1))
+    hue = gap / np.maximum(chroma, _TINY)
     # Where there is no hue, 0 is taken for it, which is red.
-    hue = tf.where(chroma > 0, tf.math.divide_no_nan(gap, chroma), [0, 1.0, 1])
+    hue[:, 1:] += chroma == 0
     return value * (1 - wanted * hue)

@@ -8,26 +8,29 @@ from caltrain_tf.data.corruptions.rounding import nearest
 
 def pixelate(images, draws, factor):
     """Shrinks an image and enlarges it again, with a box filter."""
-    size = images.shape[1]
+    size = images.shape[-1]
     small = int(size * factor)
     for matrix in (
         separable.box_matrix(size, small),
         separable.box_matrix(small, size),
     ):
         # Image libraries keep 256 levels after each step.
-        images = nearest(separable.along_columns(images, matrix))
-        images = nearest(separable.along_rows(images, matrix))
+        images = nearest(images @ matrix.T)
+        images = nearest(matrix @ images)
     return images
 
 
-def jpeg_compression(images, draws, quality):
-    """Encodes an image as JPEG, and decodes it."""
+def jpeg_compression(pixels, quality):
+    """Encodes images as JPEG, and decodes them.
+
+    Args:
+        pixels: A uint8 tensor, `(batch, size, size, 3)`.
+        quality: Of the files.
+    """
 
     def through_file(pixels):
         encoded = tf.io.encode_jpeg(pixels, quality=quality)
         decoded = tf.io.decode_jpeg(encoded, dct_method="INTEGER_ACCURATE")
         return tf.ensure_shape(decoded, pixels.shape)
 
-    pixels = tf.cast(tf.round(images * 255), tf.uint8)
-    decoded = tf.map_fn(through_file, pixels, fn_output_signature=tf.uint8)
-    return tf.cast(decoded, tf.float32) / 255
+    return tf.map_fn(through_file, pixels)

@@ -3,97 +3,80 @@
 import math
 
 import numpy as np
-import tensorflow as tf
 
-# Odd numbers of a well-mixing 32-bit hash ("lowbias32" of C. Wellons).
-_MIXERS = ((16, 0x7FEB352D), (15, 0x846CA68B))
-_GOLDEN = 0x9E3779B9
+# The generator "SplitMix64" of Steele, Lea and Flood, 2014: a counter that goes
+# up by the golden ratio, and a hash of it.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Draws:
-    """Random tensors for a batch, each row from its image's own seed.
+    """Random arrays for a batch, each row from its image's own seed.
 
     What an image gets depends on the numbers below and on the order of the
     calls, not on the batch that it comes in. Numbers are hashes of seed, place
-    and index, since TensorFlow's own functions take one seed a call, and a
-    call an image costs more than most corruptions.
+    and index, since NumPy's own generators have one seed each, and one an image
+    costs more than most corruptions.
 
     Args:
         places: The images' places in their split, `(batch,)`.
-        set_number: The number of the corrupted set.
+        set_number: The number of the corrupted set, below 2**58.
     """
 
     def __init__(self, places, set_number):
         """Starts at the first draw."""
-        self._places = tf.cast(places, tf.uint32)
+        self._places = np.asarray(places).astype(np.uint64)
         self._set_number = set_number
         self._num_draws = 0
 
+    def bits(self, shape):
+        """Returns 32 random bits each, uint32 `(batch, *shape)`."""
+        number = (self._set_number << 6) + self._num_draws
+        self._num_draws += 1
+        count = math.prod(shape)
+        # Two numbers a word.
+        steps = np.arange(1, -(-count // 2) + 1, dtype=np.uint64) * _GOLDEN
+        start = _mix(np.full(1, number, np.uint64) + _GOLDEN)
+        keys = _mix(self._places + start)
+        words = _mix(keys[:, np.newaxis] + steps)
+        return words.view(np.uint32)[:, :count].reshape(-1, *shape)
+
     def uniform(self, shape, low=0.0, high=1.0):
         """Returns float32 values in [low, high), `(batch, *shape)`."""
-        count = math.prod(shape)
-        values = self._levels(count) * 2.0**-24
-        return _shaped(values * (high - low) + low, shape)
+        values = _levels(self.bits(shape))
+        values *= np.float32((high - low) * 2.0**-24)
+        values += np.float32(low)
+        return values
 
     def normal(self, shape, mean=0.0, scale=1.0):
         """Returns float32 values, `(batch, *shape)`."""
         count = math.prod(shape)
         half = -(-count // 2)
         # Box and Muller: two of each pair.
-        values = self._levels(2 * half)
-        radius = tf.sqrt(-2 * tf.math.log((values[:, :half] + 0.5) * 2.0**-24))
-        angle = values[:, half:] * (2 * math.pi * 2.0**-24)
-        pairs = (radius * tf.cos(angle), radius * tf.sin(angle))
-        values = tf.concat(pairs, axis=1)[:, :count]
-        return _shaped(values * scale + mean, shape)
+        values = _levels(self.bits([2, half]))
+        first = (values[:, 0] + np.float32(0.5)) * np.float32(2.0**-24)
+        angle = values[:, 1] * np.float32(2 * math.pi * 2.0**-24)
+        radius = np.float32(scale) * np.sqrt(np.float32(-2) * np.log(first))
+        pairs = (radius * np.cos(angle), radius * np.sin(angle))
+        values = np.concatenate(pairs, axis=1)[:, :count]
+        return values.reshape(-1, *shape) + np.float32(mean)
 
     def integers(self, shape, low, high):
         """Returns int32 values from `low` to `high` (included)."""
-        span = high - low + 1
-        values = tf.floor(self.uniform(shape) * float(span))
-        return tf.cast(values, tf.int32) + low
-
-    def poisson(self, rates):
-        """Returns counts as float32, of the rates `(batch, ...)`."""
-        seeds = tf.cast(self._bits(2), tf.int64)
-        return tf.map_fn(
-            lambda row: tf.random.stateless_poisson(
-                row[1].shape, row[0], row[1], tf.float32
-            ),
-            (seeds, rates),
-            fn_output_signature=tf.float32,
-        )
-
-    def _levels(self, count):
-        """Returns integers below 2**24, as many as float32 has room for."""
-        return tf.cast(_shift(self._bits(count), 8), tf.float32)
-
-    def _bits(self, count):
-        """Returns 32 random bits each, `(batch, count)`."""
-        number = (self._set_number << 6) + self._num_draws
-        self._num_draws += 1
-        # All of it counts, also where it has more than 32 bits.
-        low, high = number & 0xFFFFFFFF, number >> 32
-        keys = _mix(self._places + _word(high * _GOLDEN))
-        keys = _mix(tf.bitwise.bitwise_xor(keys, _word(low)))[:, tf.newaxis]
-        indices = np.arange(count, dtype=np.uint64) * _GOLDEN
-        indices = tf.constant(indices.astype(np.uint32))
-        return _mix(_mix(tf.bitwise.bitwise_xor(indices, keys)) + keys)
+        span = np.uint32(high - low + 1)
+        values = (self.bits(shape) >> np.uint32(16)) * span >> np.uint32(16)
+        return values.astype(np.int32) + np.int32(low)
 
 
-def _mix(bits):
+def _mix(words):
+    """Hashes 64-bit words in place."""
     for shift, factor in _MIXERS:
-        bits = tf.bitwise.bitwise_xor(bits, _shift(bits, shift)) * _word(factor)
-    return tf.bitwise.bitwise_xor(bits, _shift(bits, 16))
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(factor)
+    words ^= words >> np.uint64(31)
+    return words
 
 
-def _shift(bits, count):
-    return tf.bitwise.right_shift(bits, _word(count))
-
-
-def _word(number):
-    return tf.constant(number & 0xFFFFFFFF, tf.uint32)
-
-
-def _shaped(values, shape):
-    return tf.reshape(values, [-1, *shape])
+def _levels(bits):
+    """Returns integers below 2**24, as many as float32 has room for."""
+    return (bits >> np.uint32(8)).astype(np.float32)

@@ -1,7 +1,6 @@
 """Elastic warps: an affine map, and a smooth random displacement."""
 
 import numpy as np
-import tensorflow as tf
 
 from caltrain_tf.data.corruptions import separable
 
@@ -10,63 +9,85 @@ def elastic_transform(images, draws, displacement, sigma, shift):
     """Warps an image.
 
     Args:
-        images: `(batch, size, size, channels)`, in [0, 1].
+        images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`.
         displacement: Factor of the displacement, in pixels.
         sigma: Standard deviation of the Gaussian that smooths it.
         shift: How far the three points of the affine map move, in pixels.
     """
-    size = images.shape[1]
-    rows, columns = _affine(draws, size, shift)
-    images = _sample(images, rows, columns, "reflect")
-    noise = draws.uniform([size, size, 2], -1.0, 1.0)
+    size = images.shape[-1]
+    moves = draws.uniform([3, 2], -shift, shift)
+    images = _sample(images, *_affine(moves, size), "reflect")
+    if not displacement:
+        return images
+    noise = draws.uniform([2, size, size], -displacement, displacement)
     matrix = separable.blur_matrix(size, sigma, 3.0, "symmetric")
-    moves = displacement * separable.transform(noise, matrix)
-    at = tf.range(size, dtype=tf.float32)
-    rows, columns = at[:, tf.newaxis] + moves[..., 0], at + moves[..., 1]
+    moves = separable.transform(noise, matrix)
+    at = np.arange(size, dtype=np.float32)
+    rows, columns = moves[:, 0] + at[:, np.newaxis], moves[:, 1] + at
     return _sample(images, rows, columns, "symmetric")
 
 
-def _affine(draws, size, shift):
+def _affine(moves, size):
     """Returns the rows and columns that each pixel comes from.
 
-    Three corners of a square in the middle are moved at random, and the rest
-    of the image with them.
+    Three corners of a square in the middle are moved, and the rest of the image
+    with them.
+
+    Args:
+        moves: Of the corners to the right and down, `(batch, 3, 2)`.
+        size: Of the images.
     """
     middle, reach = size // 2, size // 3
     corners = np.array([[1, 1], [1, -1], [-1, -1]]) * reach + middle
-    moved = corners + draws.uniform([3, 2], -shift, shift)
-    homogeneous = tf.concat([moved, tf.ones_like(moved[..., :1])], axis=-1)
+    homogeneous = np.ones((len(moves), 3, 3))
+    homogeneous[..., :2] = corners + moves
     # From where the corners are to where they were.
-    target = tf.broadcast_to(tf.constant(corners, tf.float32), tf.shape(moved))
-    maps = tf.linalg.solve(homogeneous, target)
-    at = np.stack(np.meshgrid(np.arange(size), np.arange(size)), axis=-1)
-    at = np.concatenate([at, np.ones((size, size, 1))], axis=-1)
-    points = tf.constant(at.reshape(-1, 3), tf.float32)
-    # By hand, since a product would have to broadcast; see `separable`.
-    maps = maps[:, tf.newaxis]
-    sources = sum(
-        points[:, axis, tf.newaxis] * maps[:, :, axis] for axis in range(3)
+    maps = np.linalg.inv(homogeneous) @ corners.astype(float)
+    maps = maps.astype(np.float32)[..., np.newaxis, np.newaxis]
+    at = np.arange(size, dtype=np.float32)
+    columns, rows = (
+        maps[:, 0, axis] * at
+        + (maps[:, 1, axis] * at[:, np.newaxis] + maps[:, 2, axis])
+        for axis in (0, 1)
     )
-    sources = tf.reshape(sources, [-1, size, size, 2])
-    return sources[..., 1], sources[..., 0]
+    return rows, columns
 
 
 def _sample(images, rows, columns, border):
-    """Reads images between pixels, bilinearly."""
-    size, channels = images.shape[2:]
-    pixels = tf.reshape(images, [-1, size * size, channels])
-    top, left = tf.floor(rows), tf.floor(columns)
-    down, right = rows - top, columns - left
-    result = 0.0
-    for row, row_weight in ((0, 1 - down), (1, down)):
-        for column, column_weight in ((0, 1 - right), (1, right)):
-            y = separable.fold(tf.cast(top, tf.int32) + row, size, border)
-            x = separable.fold(tf.cast(left, tf.int32) + column, size, border)
-            flat = tf.reshape(y * size + x, [-1, size * size])
-            values = tf.gather(pixels, flat, axis=1, batch_dims=1)
-            weight = tf.reshape(
-                row_weight * column_weight, [-1, size * size, 1]
-            )
-            result += weight * values
-    return tf.reshape(result, [-1, size, size, channels])
+    """Reads images between pixels, bilinearly.
+
+    Args:
+        images: `(batch, channels, size, size)`.
+        rows: Where each pixel is read, `(batch, size, size)`.
+        columns: The same.
+        border: As in `separable.fold`.
+    """
+    count, _, size, _ = images.shape
+    (top, bottom), down = _neighbours(rows, size, border)
+    (left, right), across = _neighbours(columns, size, border)
+    first = np.arange(count).reshape(-1, 1, 1) * size**2
+    # Each by itself, so that all are read at the same places.
+    planes = np.ascontiguousarray(np.moveaxis(images, 1, 0))
+    result = np.zeros_like(planes)
+    for y, row_weight in ((top, 1 - down), (bottom, down)):
+        y = y * size + first
+        for x, column_weight in ((left, 1 - across), (right, across)):
+            places, weight = y + x, row_weight * column_weight
+            for plane, total in zip(planes, result, strict=True):
+                values = plane.take(places, mode="wrap")
+                values *= weight
+                total += values
+    return np.ascontiguousarray(np.moveaxis(result, 0, 1))
+
+
+def _neighbours(places, size, border):
+    """Returns the pixels before and after, and how far the place is on."""
+    before = np.floor(places)
+    share = places - before
+    before = before.astype(np.intp)
+    lowest = before.min()
+    before -= lowest
+    inside = np.arange(lowest, lowest + before.max() + 2)
+    inside = separable.fold(inside, size, border)
+    return (inside.take(before), inside[1:].take(before)), share

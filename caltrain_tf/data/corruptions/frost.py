@@ -24,7 +24,7 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
     """Lays a random part of a frost photograph over an image.
 
     Args:
-        images: `(batch, size, size, 3)`, in [0, 1].
+        images: `(batch, 3, size, size)`, in [0, 1].
         draws: `Draws`.
         keep: Factor of the image.
         amount: Factor of the frost.
@@ -35,27 +35,23 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
             and ImageNet-C have.
     """
     photographs = _photographs(frost_dir, scale)
-    size = images.shape[1]
-    shapes = np.array([photo.shape[:2] for photo in photographs])
+    size = images.shape[-1]
+    shapes = np.array([photo.shape[1:] for photo in photographs])
     if shapes.min() < size:
         raise ValueError(
             f"The photographs in `frost_dir`, times {scale}, must have at "
             f"least {size} x {size} pixels. Received: {shapes.min()} pixels in "
             f"frost_dir={frost_dir!r}"
         )
-    # All of them in one row of pixels, since their shapes differ.
-    pixels = np.concatenate([photo.reshape(-1, 3) for photo in photographs])
-    starts = np.cumsum([0, *(shapes[:-1, 0] * shapes[:-1, 1])])
     which = draws.integers([], 0, len(photographs) - 1)
-    room = tf.gather(tf.constant(shapes - size, tf.float32), which)
-    corner = tf.cast(draws.uniform([2]) * room, tf.int32)
-    width = tf.gather(tf.constant(shapes[:, 1], tf.int32), which)
-    first = tf.gather(tf.constant(starts, tf.int32), which)
-    first += corner[:, 0] * width + corner[:, 1]
-    lines = tf.range(size) * width[:, tf.newaxis]
-    places = first[:, tf.newaxis, tf.newaxis] + lines[..., tf.newaxis]
-    ice = tf.gather(tf.constant(pixels, tf.float32), places + tf.range(size))
-    return keep * images + amount * ice / 255
+    corners = (draws.uniform([2]) * (shapes[which] - size)).astype(int)
+    ice = np.stack(
+        [
+            photographs[photo][:, row : row + size, column : column + size]
+            for photo, (row, column) in zip(which, corners, strict=True)
+        ]
+    )
+    return np.float32(keep) * images + ice * np.float32(amount / 255)
 
 
 @functools.lru_cache(maxsize=4)
@@ -74,7 +70,10 @@ def _photographs(frost_dir, scale):
             )
             for photo in photographs
         ]
-        return [np.round(photo.numpy()).astype(np.uint8) for photo in resized]
+        return [
+            np.moveaxis(np.round(photo.numpy()), -1, 0).astype(np.uint8)
+            for photo in resized
+        ]
 
 
 def _read(folder):

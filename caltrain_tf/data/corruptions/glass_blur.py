@@ -1,6 +1,6 @@
 """Glass blur: each pixel is replaced by one nearby."""
 
-import tensorflow as tf
+import numpy as np
 
 from caltrain_tf.data.corruptions import separable
 from caltrain_tf.data.corruptions.rounding import truncate
@@ -13,44 +13,47 @@ def glass_blur(images, draws, sigma, reach, iterations):
     the value that a random neighbour has at that moment.
 
     Args:
-        images: `(batch, size, size, channels)`, in [0, 1].
+        images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`.
         sigma: Of the Gaussian blurs, in pixels.
         reach: The neighbour is at most this far, in rows and in columns.
         iterations: How often all pixels are visited.
     """
-    size, channels = images.shape[2:]
+    count, channels, size, _ = images.shape
     matrix = separable.blur_matrix(size, sigma)
     images = truncate(separable.transform(images, matrix))
-    pixels = tf.reshape(images, [-1, size * size, channels])
-    for _ in range(iterations):
-        pixels = _of(pixels, _sources(draws, size, reach))
-    images = tf.reshape(pixels, [-1, size, size, channels])
-    return separable.transform(images, matrix)
-
-
-def _sources(draws, size, reach):
-    """Returns which pixel's value each one ends with, `(batch, pixels)`."""
-    # Rows and columns reach + 1 to size - reach are visited.
     visited = size - 2 * reach
-    offsets = draws.integers([2, visited, visited], -reach, reach - 1)
-    moves = offsets[:, 0] * size + offsets[:, 1]
-    margin = [reach + 1, reach - 1]
-    moves = tf.reshape(
-        tf.pad(moves, [[0, 0], margin, margin]), [-1, size * size]
-    )
+    first = np.arange(count * channels).reshape(count, channels, 1) * size**2
+    for _ in range(iterations):
+        offsets = draws.integers([2, visited, visited], -reach, reach - 1)
+        sources = _sources(offsets, size)[:, np.newaxis] + first
+        images = images.take(sources)
+    return separable.transform(images.reshape(count, -1, size, size), matrix)
+
+
+def _sources(offsets, size):
+    """Returns which pixel's value each one ends with, `(batch, pixels)`.
+
+    Args:
+        offsets: Rows down and columns right to the neighbour of each visited
+            pixel, `(batch, 2, visited, visited)`.
+        size: The image has `size * size` pixels.
+    """
+    count, _, visited, _ = offsets.shape
+    reach = (size - visited) // 2
+    # Rows and columns reach + 1 to size - reach are visited.
+    moves = np.zeros((count, size, size), np.intp)
+    inside = slice(reach + 1, size - reach + 1)
+    moves[:, inside, inside] = offsets[:, 0] * size + offsets[:, 1]
+    moves = moves.reshape(count, -1)
     # A pixel further on was visited before and has its new value already:
-    # follow it to where that came from, in ever larger steps.
-    sources, pending = tf.while_loop(
-        lambda sources, pending: tf.reduce_any(pending),
-        lambda sources, pending: (
-            tf.where(pending, _of(sources, sources), sources),
-            pending & _of(pending, sources),
-        ),
-        (tf.range(size * size) + moves, moves > 0),
-    )
-    return sources
-
-
-def _of(values, pixels):
-    return tf.gather(values, pixels, axis=1, batch_dims=1)
+    # follow it to where that came from, in ever larger steps. `num_pixels + i`
+    # stands for the old value of pixel i, where that ends.
+    num_pixels = size * size
+    old = np.broadcast_to(np.arange(num_pixels, 2 * num_pixels), moves.shape)
+    sources = old + moves - num_pixels * (moves > 0)
+    first = np.arange(count)[:, np.newaxis] * 2 * num_pixels
+    while sources.min() < num_pixels:
+        chain = np.concatenate([sources, old], axis=1)
+        sources = chain.take(sources + first)
+    return sources - num_pixels

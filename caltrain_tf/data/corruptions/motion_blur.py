@@ -3,10 +3,12 @@
 import math
 
 import numpy as np
-import tensorflow as tf
 
 from caltrain_tf.data.corruptions import separable
 from caltrain_tf.data.corruptions.rounding import nearest
+
+# In levels: what the end of a streak weighs that is left out.
+_NEGLIGIBLE = 1e-3
 
 
 def motion_blur(images, draws, radius, sigma):
@@ -22,32 +24,47 @@ def streak(images, angles, radius, sigma):
     pixels nearest to a line. The result has the 256 levels of a pixel.
 
     Args:
-        images: `(batch, size, size, channels)`, in [0, 1].
+        images: `(batch, channels, size, size)`, in [0, 1].
         angles: In degrees, `(batch,)`.
         radius: The line has `2 * radius + 1` pixels.
         sigma: Standard deviation of the Gaussian, in pixels.
     """
-    size, channels = images.shape[2:]
-    pixels = tf.reshape(images, [-1, size * size, channels])
-    taps = np.arange(2 * math.ceil(radius) + 1)
-    weights = np.exp(-0.5 * (taps / sigma) ** 2)
-    weights /= weights.sum()
-    weights = tf.constant(weights, tf.float32)
-    radians = angles * (math.pi / 180)
+    weights = np.exp(-0.5 * (np.arange(2 * radius + 1) / sigma) ** 2)
+    weights = (weights / weights.sum()).astype(np.float32)
+    later = np.cumsum(weights[::-1])[::-1]
+    weights = weights[later * 255 > _NEGLIGIBLE]
+    radians = angles * np.float32(math.pi / 180)
+    moves = np.stack([np.sin(radians), np.cos(radians)])[..., np.newaxis]
+    moves = moves * np.arange(len(weights), dtype=np.float32)
+    moves = np.ceil(moves - np.float32(0.5)).astype(int)
+    return nearest(_sum_of_moved(images, *moves, weights))
 
-    def moved_places(tap, direction):
-        shift = tf.math.ceil(tf.cast(tap, tf.float32) * direction - 0.5)
-        places = tf.range(size) + tf.cast(shift[:, tf.newaxis], tf.int32)
-        return separable.fold(places, size, "edge")
 
-    def add(tap, blurred):
-        rows = moved_places(tap, tf.sin(radians))[:, :, tf.newaxis]
-        columns = moved_places(tap, tf.cos(radians))[:, tf.newaxis]
-        places = tf.reshape(rows * size + columns, [-1, size * size])
-        moved = tf.gather(pixels, places, axis=1, batch_dims=1)
-        return tap + 1, blurred + weights[tap] * moved
+def _sum_of_moved(images, down, right, weights):
+    """Returns a weighted sum of an image's moved copies.
 
-    _, blurred = tf.while_loop(
-        lambda tap, blurred: tap < len(taps), add, (0, tf.zeros_like(pixels))
+    Args:
+        images: `(batch, channels, size, size)`.
+        down: By how many pixels, `(batch, taps)`.
+        right: The same.
+        weights: `(taps,)`.
+    """
+    size = images.shape[-1]
+    padded = images
+    for axis, moves in ((2, down), (3, right)):
+        places = np.arange(moves.min(), moves.max() + size)
+        places = separable.fold(places, size, "edge")
+        padded = padded.take(places, axis=axis)
+    # All parts of an image's size, as views.
+    parts = np.lib.stride_tricks.sliding_window_view(
+        padded, (size, size), axis=(2, 3)
     )
-    return nearest(tf.reshape(blurred, [-1, size, size, channels]))
+    parts = parts.transpose(0, 2, 3, 1, 4, 5)
+    image = np.arange(len(images))
+    down, right = down - down.min(), right - right.min()
+    result = np.zeros_like(images)
+    for tap, weight in enumerate(weights):
+        moved = parts[image, down[:, tap], right[:, tap]]
+        moved *= weight
+        result += moved
+    return result

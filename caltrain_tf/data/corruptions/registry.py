@@ -2,6 +2,7 @@
 
 import difflib
 
+import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.data.corruptions.blur import defocus_blur
@@ -22,6 +23,7 @@ from caltrain_tf.data.corruptions.noise import impulse_noise
 from caltrain_tf.data.corruptions.noise import shot_noise
 from caltrain_tf.data.corruptions.noise import speckle_noise
 from caltrain_tf.data.corruptions.rounding import to_pixels
+from caltrain_tf.data.corruptions.rows import by_rows
 from caltrain_tf.data.corruptions.spatter import spatter
 from caltrain_tf.data.corruptions.strengths import STRENGTHS
 from caltrain_tf.data.corruptions.weather import fog
@@ -51,6 +53,8 @@ _FUNCTIONS = {
         speckle_noise,
     )
 }
+# These take and return pixels, the others float32 in [0, 1].
+_OF_PIXELS = (gaussian_noise, shot_noise, impulse_noise, speckle_noise)
 SEVERITIES = (1, 2, 3, 4, 5)
 # The 15 that results are reported on, and 4 for choosing settings.
 NAMES = tuple(_FUNCTIONS)[:15]
@@ -94,6 +98,8 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
     index = list(_FUNCTIONS).index(name)
     set_number = (seed * len(_FUNCTIONS) + index) * len(SEVERITIES) + severity
 
+    # NumPy's code is not for TensorFlow to convert, and slow if it does.
+    @tf.autograph.experimental.do_not_convert
     def corrupt(images, places):
         images, places = map(tf.convert_to_tensor, (images, places))
         _check_images(images)
@@ -102,10 +108,26 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
             small = images.shape[1] <= _LARGEST_SMALL_SIZE
             kind = "cifar" if small else "imagenet"
         strength = STRENGTHS[kind][name][severity - 1]
-        draws = Draws(places, set_number)
-        # Every level of a pixel survives this and the way back.
-        images = tf.cast(images, tf.float32) / 255
-        return to_pixels(function(images, draws, *strength, **options))
+        if function is jpeg_compression:
+            return function(images, *strength)
+
+        if function is frost:
+            # Once here: what is wrong with the folder is an error now, not one
+            # of the input pipeline later.
+            image = np.zeros((1, 3, *images.shape[1:3]), np.float32)
+            frost(image, Draws([0], set_number), *strength, **options)
+
+        def few(pixels, places):
+            draws = Draws(places, set_number)
+            if function in _OF_PIXELS:
+                return function(pixels, draws, *strength)
+            planes = np.moveaxis(pixels, -1, 1).astype(np.float32, order="C")
+            # Every level of a pixel survives this and the way back.
+            planes /= 255
+            planes = function(planes, draws, *strength, **options)
+            return np.moveaxis(to_pixels(planes), 1, -1)
+
+        return by_rows(few, images, places)
 
     return corrupt
 

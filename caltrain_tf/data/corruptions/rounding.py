@@ -1,23 +1,29 @@
 """From numbers in [0, 1] to the 256 levels of a pixel."""
 
-import tensorflow as tf
+import numpy as np
 
 # Above the rounding errors of float32, below what makes a visible difference.
-_TOLERANCE = 1e-4
+_TOLERANCE = np.float32(1e-4)
 
 
 def to_pixels(images):
     """Returns uint8 levels, cut off to the level below, as published."""
-    levels = tf.clip_by_value(images, 0.0, 1.0) * 255 + _TOLERANCE
-    return tf.cast(levels, tf.uint8)
+    return _levels(images, _TOLERANCE).astype(np.uint8)
 
 
 def truncate(images):
     """Returns [0, 1] with only the 256 levels of `to_pixels`."""
-    return tf.cast(to_pixels(images), tf.float32) / 255
+    return np.floor(_levels(images, _TOLERANCE)) / np.float32(255)
 
 
 def nearest(images):
     """Returns [0, 1] with only the 256 levels, the nearest ones."""
-    levels = tf.clip_by_value(images, 0.0, 1.0) * 255 + _TOLERANCE
-    return tf.floor(levels + 0.5) / 255
+    levels = _levels(images, _TOLERANCE + np.float32(0.5))
+    return np.floor(levels) / np.float32(255)
+
+
+def _levels(images, offset):
+    levels = np.clip(images, np.float32(0), np.float32(1))
+    levels *= np.float32(255)
+    levels += offset
+    return levels

@@ -3,17 +3,17 @@
 What happens at the border is part of the matrix.
 """
 
+import functools
 import math
 
 import numpy as np
-import tensorflow as tf
 
 
 def fold(indices, size, border):
     """Returns the pixels that stand for those outside of an image.
 
     Args:
-        indices: Integers, an array or a tensor.
+        indices: An array of integers.
         size: The number of pixels.
         border: `"edge"`: a a|a b c|c c; `"symmetric"`: b a|a b c|c b;
             `"reflect"`: c b|a b c|b a.
@@ -24,19 +24,15 @@ def fold(indices, size, border):
         >>> fold(np.arange(-2, 5), 3, "reflect").tolist()
         [2, 1, 0, 1, 2, 1, 0]
     """
-    is_tensor = tf.is_tensor(indices)
-    minimum, maximum = (
-        (tf.minimum, tf.maximum) if is_tensor else (np.minimum, np.maximum)
-    )
     if border == "edge":
-        return minimum(maximum(indices, 0), size - 1)
+        return np.clip(indices, 0, size - 1)
     symmetric = border == "symmetric"
     period = 2 * size if symmetric else max(2 * size - 2, 1)
-    # Never negative, in NumPy as in TensorFlow.
     indices = indices % period
-    return minimum(indices, period - int(symmetric) - indices)
+    return np.minimum(indices, period - int(symmetric) - indices)
 
 
+@functools.lru_cache(maxsize=32)
 def blur_matrix(size, sigma, truncate=4.0, border="edge"):
     """Returns the matrix of a Gaussian blur, `(size, size)`.
 
@@ -54,9 +50,10 @@ def blur_matrix(size, sigma, truncate=4.0, border="edge"):
     rows = np.arange(size)[:, np.newaxis]
     columns = fold(rows + offsets, size, border)
     np.add.at(matrix, (rows, columns), weights)
-    return matrix
+    return matrix.astype(np.float32)
 
 
+@functools.lru_cache(maxsize=32)
 def zoom_matrix(size, factor):
     """Returns the matrix that enlarges the centre, `(size, size)`.
 
@@ -78,6 +75,7 @@ def zoom_matrix(size, factor):
     return matrix
 
 
+@functools.lru_cache(maxsize=32)
 def box_matrix(size, new_size):
     """Returns the matrix of a box-filter resizing, `(new_size, size)`.
 
@@ -89,51 +87,19 @@ def box_matrix(size, new_size):
     centres = (np.arange(new_size) + 0.5) * scale
     distance = (np.arange(size) + 0.5 - centres[:, np.newaxis]) / support
     matrix = ((distance > -0.5) & (distance <= 0.5)).astype(float)
-    return matrix / matrix.sum(axis=1, keepdims=True)
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    return matrix.astype(np.float32)
 
 
 def transform(images, matrix):
     """Applies a matrix to the rows and to the columns of square images.
 
     Args:
-        images: `(batch, size, size, channels)`, float32.
+        images: `(batch, channels, size, size)`, float32.
         matrix: `(new_size, size)`.
 
     Returns:
-        `(batch, new_size, new_size, channels)`.
+        `(batch, channels, new_size, new_size)`.
     """
-    return along_columns(along_rows(images, matrix), matrix)
-
-
-def along_rows(images, matrix):
-    """Applies a matrix along the second axis.
-
-    Args:
-        images: `(batch, height, width, channels)`, float32.
-        matrix: `(new_height, height)`.
-
-    Returns:
-        `(batch, new_height, width, channels)`.
-    """
-    _, height, width, channels = images.shape
-    rows = tf.reshape(images, [-1, height, width * channels])
-    rows = tf.matmul(_for_each(images, matrix), rows)
-    return tf.reshape(rows, [-1, len(matrix), width, channels])
-
-
-def along_columns(images, matrix):
-    """Applies a matrix along the third axis; see `along_rows`."""
-    _, height, width, channels = images.shape
-    columns = tf.transpose(images, [0, 1, 3, 2])
-    columns = tf.reshape(columns, [-1, height * channels, width])
-    columns = tf.matmul(columns, _for_each(images, matrix.T))
-    columns = tf.reshape(columns, [-1, height, channels, len(matrix)])
-    return tf.transpose(columns, [0, 1, 3, 2])
-
-
-def _for_each(images, matrix):
-    # One product an image: its rounding does not depend on the batch. And the
-    # matrix is repeated: a product that broadcasts gave wrong values, and heap
-    # corruption, with TensorFlow 2.21 on a CPU.
-    shape = [tf.shape(images)[0], *matrix.shape]
-    return tf.broadcast_to(tf.constant(matrix, tf.float32), shape)
+    matrix = matrix.astype(np.float32, copy=False)
+    return matrix @ (images @ matrix.T)

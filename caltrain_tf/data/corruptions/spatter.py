@@ -1,5 +1,7 @@
 """Spatter: drops of water or mud on the lens."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,8 +9,8 @@ from caltrain_tf.data.corruptions import separable
 from caltrain_tf.data.corruptions.edges import distance_to_edges
 from caltrain_tf.data.corruptions.edges import filter_3x3
 
-_WATER = (175 / 255, 238 / 255, 238 / 255)
-_MUD = (63 / 255, 42 / 255, 20 / 255)
+_WATER = np.float32([175, 238, 238]).reshape(3, 1, 1) / 255
+_MUD = np.float32([63, 42, 20]).reshape(3, 1, 1) / 255
 # Light from one corner.
 _RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 _MEAN = np.full((3, 3), 1 / 9)
@@ -18,7 +20,7 @@ def spatter(images, draws, mean, scale, sigma, threshold, amount, liquid):
     """Covers parts of an image with a liquid.
 
     Args:
-        images: `(batch, size, size, 3)`, in [0, 1].
+        images: `(batch, 3, size, size)`, in [0, 1].
         draws: `Draws`.
         mean: Of the normal noise that the drops are made of.
         scale: Its standard deviation.
@@ -27,17 +29,24 @@ def spatter(images, draws, mean, scale, sigma, threshold, amount, liquid):
         amount: The opacity of water; for mud, the blur of its edge in pixels.
         liquid: `"water"` or `"mud"`.
     """
-    size = images.shape[1]
-    depth = draws.normal([size, size, 1], mean, scale)
+    size = images.shape[-1]
+    depth = draws.normal([1, size, size], mean, scale)
     depth = separable.transform(depth, separable.blur_matrix(size, sigma))
-    depth = tf.where(depth < threshold, tf.zeros_like(depth), depth)
+    depth *= depth >= threshold
     if liquid == "mud":
         matrix = separable.blur_matrix(size, amount)
-        wet = tf.cast(depth > threshold, tf.float32)
+        wet = (depth > threshold).astype(np.float32)
         cover = separable.transform(wet, matrix)
-        cover = tf.where(cover < 0.8, tf.zeros_like(cover), cover)
+        cover *= cover >= 0.8
         return images * (1 - cover) + cover * _MUD
-    return images + amount * _drops(depth) * _WATER
+    drops = _compiled_drops(size)(np.moveaxis(depth, 1, -1)).numpy()
+    return images + np.float32(amount) * np.moveaxis(drops, -1, 1) * _WATER
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled_drops(size):
+    signature = [tf.TensorSpec([None, size, size, 1], tf.float32)]
+    return tf.function(_drops, input_signature=signature, autograph=False)
 
 
 def _drops(depth):

@@ -1,10 +1,9 @@
 import numpy as np
 import scipy.stats
-import tensorflow as tf
 
 from caltrain_tf.data.corruptions.draws import Draws
 
-PLACES = tf.range(500)
+PLACES = np.arange(500)
 
 
 def is_plausible(p_value):
@@ -13,24 +12,22 @@ def is_plausible(p_value):
 
 def test_values_have_their_distributions():
     draws = Draws(PLACES, 3)
-    uniform = draws.uniform([401]).numpy()
+    uniform = draws.uniform([401])
     assert 0 <= uniform.min() and uniform.max() < 1
     assert is_plausible(scipy.stats.kstest(uniform.ravel(), "uniform").pvalue)
-    normal = draws.normal([401], mean=2.0, scale=3.0).numpy()
+    normal = draws.normal([401], mean=2.0, scale=3.0)
     test = scipy.stats.kstest(normal.ravel(), "norm", (2.0, 3.0))
     assert is_plausible(test.pvalue)
-    integers = draws.integers([401], -2, 1).numpy()
+    integers = draws.integers([401], -2, 1)
     values, counts = np.unique(integers, return_counts=True)
     assert values.tolist() == [-2, -1, 0, 1]
     assert is_plausible(scipy.stats.chisquare(counts).pvalue)
-    counts = draws.poisson(tf.fill([500, 400], 4.0)).numpy()
-    assert abs(counts.mean() - 4) < 0.02 and abs(counts.var() - 4) < 0.06
 
 
 def test_neighbours_in_every_direction_are_independent():
     draws = Draws(PLACES, 3)
-    first, second = draws.uniform([400]).numpy(), draws.uniform([400]).numpy()
-    other_set = Draws(PLACES, 4).uniform([400]).numpy()
+    first, second = draws.uniform([400]), draws.uniform([400])
+    other_set = Draws(PLACES, 4).uniform([400])
     for one, other in (
         (first[:, 1:], first[:, :-1]),
         (first[1:], first[:-1]),
