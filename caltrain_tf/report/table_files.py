@@ -86,8 +86,9 @@ KINDS = (
     Kind(
         "memorisation",
         "Is the training set memorised?",
-        "Means ± standard errors over seeds. On the left the training set, over "
-        "the last epoch and as it was trained; on the right the test split. "
+        "Means ± standard errors over seeds. On the left the training set, "
+        "over the last epoch and as it was trained; on the right the test "
+        "split. "
         "Where nearly all training images are classified correctly, with "
         "little training ECE, a secondary loss finds nothing to mend there. "
         f"{ACCURACY_RULE}",
