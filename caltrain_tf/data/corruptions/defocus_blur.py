@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from caltrain_tf.data.corruptions import separable
-
 # In levels: a soft edge that weighs less is none.
 _NEGLIGIBLE = 1e-6
 
@@ -19,9 +17,8 @@ def defocus_blur(images, draws, radius, softness):
     """
     weights = _soft_edge(radius, softness)
     size, margin = images.shape[-1], len(weights) - 1 + int(radius)
-    places = np.arange(-margin, size + margin)
-    places = separable.fold(places, size, "reflect")
-    padded = images.take(places, axis=2).take(places, axis=3)
+    around = (margin, margin)
+    padded = np.pad(images, [(0, 0), (0, 0), around, around], "reflect")
     # All pixels in one line: a row down is as simple as a column to the right.
     # What then comes from the next row or image ends up in the margin.
     width = size + 2 * margin
@@ -49,6 +46,8 @@ def _soften(line, weights, step):
     As all functions here, it returns only values whose neighbours are there,
     so that the line gets shorter at both ends.
     """
+    if len(weights) == 1:
+        return line
     reach = (len(weights) - 1) * step
     result = line[reach : len(line) - reach] * weights[0]
     for distance, weight in enumerate(weights[1:], start=1):
