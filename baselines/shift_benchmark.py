@@ -17,6 +17,7 @@ from absl import flags  # noqa: E402
 
 import caltrain_tf as ct  # noqa: E402
 from caltrain_tf.experiments import shift  # noqa: E402
+from caltrain_tf.experiments.figure_file import save_figure  # noqa: E402
 from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
 
 RUN_DIR = flags.DEFINE_list(
@@ -69,7 +70,7 @@ def main(argv):
             means = ct.evaluation.compare_runs(runs, "ece", calibrator)
             figure = ct.figures.shift_lines(means, "ece", calibrator)
             path = os.path.join(folder, f"shift_ece_{calibrator}.png")
-            shift.save_figure(figure, path)
+            save_figure(figure, path)
             print(f"Figure: {path}")
 
 

@@ -40,7 +40,7 @@ def random_crop(encoded, size, seed):
     # The whole image is how the sampler says that it found nothing.
     window = tf.cond(
         tf.reduce_all(extent[:2] == shape[:2]),
-        lambda: _central_window(shape),
+        lambda: central_window(shape),
         lambda: tf.concat([begin[:2], extent[:2]], axis=0),
     )
     image = _decode(encoded, window, size)
@@ -59,10 +59,11 @@ def central_crop(encoded, size):
         uint8 `(size, size, 3)`.
     """
     shape = tf.image.extract_jpeg_shape(encoded)
-    return _decode(encoded, _central_window(shape), size)
+    return _decode(encoded, central_window(shape), size)
 
 
-def _central_window(shape):
+def central_window(shape):
+    """Returns top, left, height and width of the part of `central_crop`."""
     shorter = tf.cast(tf.minimum(shape[0], shape[1]), tf.float32)
     side = tf.cast(shorter * _CENTRAL_FRACTION, tf.int32)
     side = tf.maximum(side, 1)

@@ -15,7 +15,7 @@ from caltrain_tf.data.stored_images import find_corrupted
 
 _NUM_SEVERITIES = len(corruptions.SEVERITIES)
 # To be changed with the corrupted images: predictions of others are not kept.
-_REVISION = "revision 2"
+_REVISION = "revision 3"
 
 
 def shifted_sets(

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import warnings
 
 from caltrain_tf.data.corruptions import EXTRA_NAMES
 from caltrain_tf.data.corruptions import NAMES
@@ -32,41 +33,73 @@ class PredictionStore:
         path = self._folder / "shift.json"
         if _read(path) == description:
             return
-        for name in NAMES + EXTRA_NAMES:
-            for severity in SEVERITIES:
-                (self._folder / f"{name}_{severity}.npz").unlink(True)
+        self._remove_shifted()
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".json.tmp")
         temporary.write_text(json.dumps(description, indent=1) + "\n")
         os.replace(temporary, path)
 
-    def clean(self, split, compute):
+    def clean(self, split, compute, is_of_network):
         """Returns the predictions of a clean split.
+
+        They may be those of a training, of which `shift.json` says nothing.
+        Where they are of another network, they are computed again, with a
+        warning, and those of corrupted sets are removed.
 
         Args:
             split: `"calibration"` or `"test"`.
+            compute: Called without arguments where they are not there.
+            is_of_network: Called with the logits and labels that are there.
+
+        Returns:
+            `(logits, labels)`.
+        """
+        there = self._load(split)
+        if there is not None and is_of_network(*there):
+            return there
+        if there is not None:
+            warnings.warn(
+                f"{self._folder / split}.npz is of another network or of other "
+                "data, and is computed again.",
+                stacklevel=4,
+            )
+            self._remove_shifted()
+        return self._compute(split, compute)
+
+    def shifted(self, corruption, severity, compute):
+        """Returns the predictions of a corrupted set.
+
+        Args:
+            corruption: Its name.
+            severity: Of 1 to 5.
             compute: Called without arguments where they are not there.
 
         Returns:
             `(logits, labels)`.
         """
-        return self._get(split, compute)
+        name = f"{corruption}_{severity}"
+        there = self._load(name)
+        return self._compute(name, compute) if there is None else there
 
-    def shifted(self, corruption, severity, compute):
-        """Returns the predictions of a corrupted set; see `clean`."""
-        return self._get(f"{corruption}_{severity}", compute)
-
-    def _get(self, name, compute):
+    def _load(self, name):
         if self._folder is None:
-            return compute()
-        path = self._folder / f"{name}.npz"
+            return None
         try:
-            return load_predictions(path)
+            return load_predictions(self._folder / f"{name}.npz")
         except (FileNotFoundError, ValueError):
             # Not there, or damaged.
-            predictions = compute()
-        save_predictions(path, *predictions)
+            return None
+
+    def _compute(self, name, compute):
+        predictions = compute()
+        if self._folder is not None:
+            save_predictions(self._folder / f"{name}.npz", *predictions)
         return predictions
+
+    def _remove_shifted(self):
+        for name in NAMES + EXTRA_NAMES:
+            for severity in SEVERITIES:
+                (self._folder / f"{name}_{severity}.npz").unlink(True)
 
 
 def _read(path):

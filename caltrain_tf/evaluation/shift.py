@@ -12,6 +12,7 @@ from caltrain_tf.evaluation.prediction_store import PredictionStore
 from caltrain_tf.evaluation.results import fit_calibrators
 from caltrain_tf.evaluation.set_progress import SetProgress
 from caltrain_tf.evaluation.shift_file import COLUMNS
+from caltrain_tf.evaluation.weights_digest import weights_digest
 
 # The clean test set's corruption, and outputs as they are.
 NONE = "none"
@@ -56,9 +57,10 @@ def evaluate_shift(
             not given.
         predictions_dir: A folder that keeps `calibration.npz`, `test.npz` and
             `<corruption>_<severity>.npz`. Those that are there are not computed
-            again, as long as `description` is the same.
-        description: What predictions depend on beyond the arguments here, such
-            as the checkpoint; JSON types.
+            again, as long as the model's weights, the sets and `description`
+            are the same, and the network still gives the first clean ones.
+        description: What predictions depend on beyond the arguments here; JSON
+            types. To tell functions without weights apart.
         verbose: Whether to show progress.
 
     Returns:
@@ -104,13 +106,25 @@ def evaluate_shift(
         count = min(count, num_examples)
     store = PredictionStore(
         predictions_dir,
-        {"source": sets.source, "num_examples": count, **(description or {})},
+        {
+            "source": sets.source,
+            "num_examples": count,
+            "weights": weights_digest(model),
+            **(description or {}),
+        },
     )
     infer = _compiled(model)
 
     def clean(split):
         batches = data.eval_batches(split, batch_size)
-        return store.clean(split, lambda: _predict(infer, batches))
+        return store.clean(
+            split,
+            lambda: _predict(infer, batches),
+            lambda logits, labels: (
+                len(labels) == data.num_examples[split]
+                and _same(_predict(infer, batches.take(1)), (logits, labels))
+            ),
+        )
 
     if calibrators is None:
         calibrators = fit_calibrators(*clean("calibration"))
@@ -156,6 +170,17 @@ def _predict(infer, batches, count=None):
         if count is not None and done >= count:
             break
     return np.concatenate(logits)[:count], np.concatenate(labels)[:count]
+
+
+def _same(first, stored):
+    """Whether the first predictions are among those stored, up to rounding."""
+    logits, labels = first
+    expected, expected_labels = (array[: len(labels)] for array in stored)
+    if logits.shape != expected.shape or (labels != expected_labels).any():
+        return False
+    # Processors and precisions differ by less, networks by more.
+    gap = np.abs(logits - expected).mean()
+    return gap <= 0.02 * max(np.std(expected), 1e-6)
 
 
 def _rows(dataset, corruption, severity, logits, labels, calibrators):

@@ -69,15 +69,20 @@ def means_by_severity(rows, metric="ece"):
     tables = collections.defaultdict(lambda: collections.defaultdict(dict))
     for row in rows:
         if row["metric"] == metric:
-            table = tables[row["severity"]]
-            table[row["calibrator"]][row["corruption"]] = row["value"]
+            column = tables[row["severity"]][row["calibrator"]]
+            if row["corruption"] in column:
+                raise ValueError(
+                    "`rows` must be of one run, with one value of each set. "
+                    f"Received: two of {_named(row)}"
+                )
+            column[row["corruption"]] = row["value"]
     if not tables:
         raise ValueError(
             f"`rows` must hold the metric. Received: metric={metric!r}"
         )
     means = []
     for severity, table in sorted(tables.items()):
-        values = np.array([list(column.values()) for column in table.values()])
+        values = _columns(table, severity)
         error = float("nan")
         if min(values.shape) > 1:
             error = masson_loftus_error(values.T)
@@ -102,11 +107,15 @@ def compare_runs(runs, metric="ece", calibrator="none"):
         metric: Which metric.
         calibrator: Which calibrator.
 
+    Runs must be of the same data set, corruptions and severities: means over
+    others are not comparable.
+
     Returns:
         Dictionaries with `severity`, `objective`, `mean`, `error` and `count`:
         the mean over runs (seeds) of the mean over corruptions, its standard
         error, and the number of runs.
     """
+    _check_same_sets(runs)
     values = collections.defaultdict(list)
     for objective, rows in runs:
         for row in means_by_severity(rows, metric):
@@ -122,3 +131,51 @@ def compare_runs(runs, metric="ece", calibrator="none"):
         }
         for (severity, objective), means in sorted(values.items())
     ]
+
+
+def _columns(table, severity):
+    """Returns values `(calibrators, corruptions)`, in one order."""
+    (first, column), *others = table.items()
+    for name, other in others:
+        if set(other) != set(column):
+            raise ValueError(
+                "`rows` must hold the same corruptions for each calibrator. "
+                f"Received: at severity {severity}, {sorted(column)} for "
+                f"{first!r}, {sorted(other)} for {name!r}"
+            )
+    return np.array(
+        [[other[key] for key in column] for other in table.values()]
+    )
+
+
+def _named(row):
+    keys = ("corruption", "severity", "calibrator", "metric")
+    return ", ".join(f"{key}={row[key]!r}" for key in keys)
+
+
+def _check_same_sets(runs):
+    if not runs:
+        raise ValueError("`runs` must hold at least one run. Received: none")
+    (first, rows), *others = runs
+    for name, other in others:
+        for what, keys in (
+            ("data set", ("dataset",)),
+            ("corruptions and severities", ("corruption", "severity")),
+        ):
+            here, there = (
+                {tuple(row[key] for key in keys) for row in part}
+                for part in (rows, other)
+            )
+            if here != there:
+                raise ValueError(
+                    f"`runs` must share their {what}. Received: {first!r} "
+                    f"with {_list(here - there)} that {name!r} has not, which "
+                    f"has {_list(there - here)} instead"
+                )
+
+
+def _list(keys, shown=3):
+    """Returns the first few as text."""
+    texts = [" ".join(map(str, key)) for key in sorted(keys)]
+    more = [f"{len(texts) - shown} more"] if len(texts) > shown else []
+    return ", ".join(texts[:shown] + more) or "nothing"

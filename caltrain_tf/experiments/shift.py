@@ -1,17 +1,16 @@
 """The shift benchmark of finished runs."""
 
-import io
 import json
 import os
 
 import ml_collections
-import tensorflow as tf
 
 from caltrain_tf import data as data_room
 from caltrain_tf import evaluation
 from caltrain_tf import figures
 from caltrain_tf import training
 from caltrain_tf.experiments import build
+from caltrain_tf.experiments.figure_file import save_figure
 from caltrain_tf.experiments.flags import run_name
 
 
@@ -147,14 +146,6 @@ def comparison_table(runs, metric="ece"):
                 f"{label:<40}" + "".join(f"{text:>15}" for text in texts)
             )
     return "\n".join(lines)
-
-
-def save_figure(figure, path):
-    """Writes a figure as PNG."""
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    with tf.io.gfile.GFile(path, "wb") as file:
-        file.write(png.getvalue())
 
 
 def _write(run_dir, rows, name):

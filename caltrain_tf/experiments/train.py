@@ -1,15 +1,14 @@
 """Trains, evaluates and calibrates: the main job."""
 
-import io
 import json
 
 import numpy as np
-import tensorflow as tf
 
 from caltrain_tf import evaluation
 from caltrain_tf import figures
 from caltrain_tf import training
 from caltrain_tf.experiments import build
+from caltrain_tf.experiments.figure_file import save_figure
 
 
 def train(config, output_dir, data_dir=None, strategy=None):
@@ -98,12 +97,9 @@ def _write(run, predictions, results, step):
         path = run.file("predictions", f"{split}.npz")
         evaluation.save_predictions(path, logits, labels)
     figure = reliability_figure(predictions)
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    with tf.io.gfile.GFile(run.file("reliability.png"), "wb") as file:
-        file.write(png.getvalue())
+    png = save_figure(figure, run.file("reliability.png"))
     summaries = training.Summaries(run.file("summaries"))
-    summaries.image("reliability", png.getvalue(), step)
+    summaries.image("reliability", png, step)
     summaries.close()
     # Last: where it is, the run is finished.
     text = json.dumps(results, indent=2, sort_keys=True)

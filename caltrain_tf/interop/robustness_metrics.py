@@ -25,8 +25,10 @@ import tensorflow as tf
 
 from caltrain_tf import data as data_room
 from caltrain_tf import metrics
+from caltrain_tf.data.jpeg import central_window
 from caltrain_tf.data.normalize import normalize
 from caltrain_tf.experiments import shift
+from caltrain_tf.ops.options import check_number
 
 _PREFIX = "caltrain_"
 _METRICS = {
@@ -80,7 +82,8 @@ def create(run_dir, calibrator="none", data_dir=None):
     Args:
         run_dir: The folder of a finished run.
         calibrator: `"none"`, `"ts"` or `"ts_sb_ece"`: scale by the temperature
-            of `results.json`.
+            of `results.json`. With `"none"` where metrics or reports are given
+            temperatures, which would otherwise scale once more.
         data_dir: The folder of TensorFlow Datasets.
 
     Returns:
@@ -117,13 +120,12 @@ def create(run_dir, calibrator="none", data_dir=None):
 
 
 def _as_size(image, shape):
-    """Crops 7/8 of the shorter side, where an image has another size."""
+    """Crops as our own evaluation, where an image has another size."""
     height, width, _ = shape
     if image.shape[:2] == (height, width):
         return image
-    side = tf.cast(tf.reduce_min(tf.shape(image)[:2]), tf.float32) * 7 / 8
-    side = tf.cast(tf.round(side), tf.int32)
-    square = tf.image.resize_with_crop_or_pad(image, side, side)
+    top, left, side, _ = tf.unstack(central_window(tf.shape(image)))
+    square = image[top : top + side, left : left + side]
     resized = tf.image.resize(square, (height, width), "bicubic")
     resized = tf.saturate_cast(tf.round(resized), tf.uint8)
     return tf.ensure_shape(resized, shape)
@@ -134,6 +136,7 @@ def _metric_class(rm, name, function):
         def __init__(
             self, dataset_info=None, use_dataset_labelset=False, temperature=1.0
         ):
+            check_number("temperature", temperature, low=0)
             super().__init__(dataset_info, use_dataset_labelset)
             self._temperature = temperature
 

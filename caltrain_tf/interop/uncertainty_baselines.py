@@ -21,6 +21,7 @@ number of replicas. The calibration loss is that of each replica's batch.
 import tensorflow as tf
 
 from caltrain_tf import losses
+from caltrain_tf.ops.options import check_number
 
 
 def objective(primary, secondary=None, beta=1.0, **options):
@@ -53,6 +54,12 @@ def objective(primary, secondary=None, beta=1.0, **options):
                 f"Received: {key}={value!r}"
             )
         parts[part][name] = value
+    if secondary is None and parts["secondary"]:
+        raise ValueError(
+            "There must be a `secondary` for its options. "
+            f"Received: secondary=None, options={parts['secondary']}"
+        )
+    check_number("beta", beta, low=0, closed=True)
     first = losses.get(primary, from_logits=True, **parts["primary"])
     second = None
     if secondary is not None:

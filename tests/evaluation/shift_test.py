@@ -133,14 +133,16 @@ def test_sets_that_are_there_are_not_computed_again(run, data):
     rows, folder = run
     network = Network()
     assert evaluate(network, data, folder) == rows
-    assert network.examples == 0
+    # Only whether it gives the first of the two clean splits.
+    assert network.examples == 2 * 64
+    network = Network()
     # Half-written files do not count.
     whole = (folder / "snow_5.npz").read_bytes()
     (folder / "snow_5.npz").write_bytes(whole[: len(whole) // 2])
     (folder / "contrast_1.npz").unlink()
     (folder / "contrast_1.npz.tmp").write_bytes(whole[:100])
     assert evaluate(network, data, folder) == rows
-    assert network.examples == 2 * 192
+    assert network.examples == 2 * 64 + 2 * 192
     assert not (folder / "contrast_1.npz.tmp").exists()
 
 
@@ -163,6 +165,76 @@ def test_predictions_of_something_else_are_dropped(data, tmp_path, change):
     assert network.examples > 0
     assert not (tmp_path / "fog_1.npz").exists()
     assert "source" in json.loads((tmp_path / "shift.json").read_text())
+
+
+def keras_model():
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.Input([16, 16, 3]),
+            keras.layers.Dropout(0.9),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(3),
+        ]
+    )
+    model.layers[-1].kernel.assign(500 * np.eye(3))
+    return model
+
+
+def test_predictions_of_other_weights_are_dropped(data, tmp_path):
+    model = keras_model()
+    options = {"corruptions": ["contrast"], "severities": [1]}
+    rows = evaluate(model, data, tmp_path, **options)
+    path = tmp_path / "contrast_1.npz"
+    before = path.stat().st_mtime_ns
+    assert evaluate(model, data, tmp_path, **options) == rows
+    assert path.stat().st_mtime_ns == before
+    # A change that the first predictions hardly show.
+    kernel = model.layers[-1].kernel
+    kernel.assign(kernel + 1e-3)
+    evaluate(model, data, tmp_path, **options)
+    assert path.stat().st_mtime_ns > before
+    # And one that they do: temperatures are those of the new weights.
+    kernel.assign(3 * kernel)
+    with pytest.warns(UserWarning, match="(calibration|test).npz is of ano"):
+        again = evaluate(model, data, tmp_path, **options)
+    fresh = evaluate(model, data, **options)
+    assert [row["value"] for row in again] == pytest.approx(
+        [row["value"] for row in fresh], abs=1e-6
+    )
+    assert again != rows
+
+
+def test_clean_predictions_of_another_function_are_not_taken(data, tmp_path):
+    options = {"corruptions": ["contrast", "fog"], "severities": [1]}
+    evaluate(Network(), data, tmp_path, **options)
+
+    def other(images):
+        return 300 * tf.reduce_mean(images, axis=[1, 2])
+
+    with pytest.warns(UserWarning, match="npz is of another network"):
+        rows = evaluate(other, data, tmp_path, corruptions=[])
+    assert not (tmp_path / "fog_1.npz").exists()
+    fresh = evaluate(other, data, corruptions=[])
+    assert [row["value"] for row in rows] == pytest.approx(
+        [row["value"] for row in fresh], abs=1e-6
+    )
+
+
+def test_clean_predictions_of_other_data_are_not_taken(data, tmp_path):
+    evaluate(Network(), data, tmp_path, corruptions=[])
+    logits, labels = ct.evaluation.load_predictions(tmp_path / "test.npz")
+    for stored in (
+        (logits[:-1], labels[:-1]),
+        (logits, (labels + 1) % 3),
+        (logits[:, :2], labels % 2),
+    ):
+        ct.evaluation.save_predictions(tmp_path / "test.npz", *stored)
+        with pytest.warns(UserWarning, match="test.npz is of another"):
+            evaluate(Network(), data, tmp_path, corruptions=[])
+        again, _ = ct.evaluation.load_predictions(tmp_path / "test.npz")
+        np.testing.assert_allclose(again, logits, rtol=1e-5)
 
 
 def test_the_first_examples_alone_are_those_of_all(run, data):
@@ -191,16 +263,7 @@ def test_batch_sizes_change_nothing(run, data):
 
 
 def test_a_keras_model_runs_in_inference_mode(data):
-    import keras
-
-    model = keras.Sequential(
-        [
-            keras.Input([16, 16, 3]),
-            keras.layers.Dropout(0.9),
-            keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(3),
-        ]
-    )
+    model = keras_model()
     options = {
         "corruptions": ["contrast"],
         "severities": [3],

@@ -72,6 +72,46 @@ def test_runs_are_compared_over_seeds():
     assert np.isnan(by_name["focal"]["error"])
 
 
+def test_the_order_of_rows_does_not_matter():
+    values = np.random.default_rng(0).random((4, 3))
+    rows = rows_of(values)
+    expected = evaluation.means_by_severity(rows)
+    by_name = sorted(rows[3:], key=lambda row: row["value"])
+    means = evaluation.means_by_severity(rows[:3] + by_name)
+    for row, other in zip(means, expected, strict=True):
+        assert row["calibrator"] == other["calibrator"]
+        assert row["mean"] == pytest.approx(other["mean"])
+        assert row["error"] == pytest.approx(other["error"])
+
+
+def test_calibrators_of_other_corruptions_are_an_error():
+    rows = rows_of(np.ones((3, 2)))
+    with pytest.raises(ValueError, match="'calibrator0'.*for 'calibrator1'"):
+        evaluation.means_by_severity(rows[:-1])
+    # As many, but others.
+    rows[-1]["corruption"] = "corruption7"
+    with pytest.raises(ValueError, match="severity 1.*'corruption7'"):
+        evaluation.means_by_severity(rows)
+    with pytest.raises(ValueError, match="two of corruption='corruption0'"):
+        evaluation.means_by_severity(2 * rows_of(np.ones((3, 2))))
+
+
+def test_runs_of_other_sets_are_not_compared():
+    rows = rows_of(np.ones((3, 2)))
+    other = [{**row, "dataset": "cifar100"} for row in rows]
+    message = "data set. Received: 'nll' with cifar10 .*'focal'.*cifar100"
+    with pytest.raises(ValueError, match=message):
+        evaluation.compare_runs([("nll", rows), ("focal", other)])
+    for other, message in (
+        (rows_of(np.ones((2, 2))), "with corruption2 1 that.*has nothing"),
+        (rows_of(np.ones((3, 2)), severity=2), "corruption0 2, corruption1 2"),
+    ):
+        with pytest.raises(ValueError, match=f"severities.*{message}"):
+            evaluation.compare_runs([("nll", rows), ("focal", other)])
+    with pytest.raises(ValueError, match="`runs` must hold"):
+        evaluation.compare_runs([])
+
+
 def test_bad_input_is_an_error():
     for values in ([1.0, 2.0], [[1.0, 2.0]], [[1.0], [2.0]]):
         with pytest.raises(ValueError, match="`values` must be.*shape"):

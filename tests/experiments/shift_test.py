@@ -99,3 +99,27 @@ def test_the_script_measures_and_compares_runs(runs):
         logits, labels = ct.evaluation.load_predictions(path)
         assert logits.shape == (100, 10) and labels.shape == (100,)
     assert (runs / "shift_ece_ts_sb_ece.png").exists()
+
+
+def test_other_weights_in_the_same_folder_are_noticed(
+    runs, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    shutil.copytree(runs / "seed0", run)
+    options = {"corruptions": ["contrast"], "severities": [1], "verbose": False}
+    shift.benchmark_run(run, **options)
+    path = run / "predictions" / "contrast_1.npz"
+    before, _ = ct.evaluation.load_predictions(path)
+    restore_model = ct.training.restore_model
+
+    def restore_others(folder, model):
+        checkpoint = restore_model(folder, model)
+        for weight in model.trainable_weights:
+            weight.assign(1.2 * weight)
+        return checkpoint
+
+    monkeypatch.setattr(ct.training, "restore_model", restore_others)
+    with pytest.warns(UserWarning, match="calibration.npz is of another"):
+        shift.benchmark_run(run, **options)
+    after, _ = ct.evaluation.load_predictions(path)
+    assert np.abs(after - before).max() > 0.1

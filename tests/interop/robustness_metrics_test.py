@@ -7,8 +7,10 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import caltrain_tf as ct
+from caltrain_tf.data import jpeg
 from caltrain_tf.experiments import train
 from caltrain_tf.interop import robustness_metrics as adapter
 from tests.experiments.configs import tiny
@@ -43,6 +45,21 @@ def result(rm, spec, probs, labels):
     return value
 
 
+@pytest.mark.parametrize("shape", [(75, 90), (90, 61), (40, 40)])
+def test_other_sizes_are_cropped_as_for_our_evaluation(shape):
+    pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3))
+    # Without shared colours, which a decoder of a part takes from that alone.
+    encoded = tf.io.encode_jpeg(
+        tf.cast(pixels, tf.uint8), chroma_downsampling=False
+    )
+    image = tf.io.decode_jpeg(encoded)
+    np.testing.assert_array_equal(
+        adapter._as_size(image, (32, 32, 3)), jpeg.central_crop(encoded, 32)
+    )
+    same = tf.zeros((32, 32, 3), tf.uint8)
+    assert adapter._as_size(same, (32, 32, 3)) is same
+
+
 def test_an_absent_package_is_explained(monkeypatch):
     monkeypatch.setitem(sys.modules, "robustness_metrics", None)
     with pytest.raises(ImportError, match="pip install git.https"):
@@ -63,6 +80,11 @@ def test_metrics_are_ours(rm):
             assert value == pytest.approx(expected, abs=1e-6)
         # Registering again changes nothing.
         assert adapter.register() is rm
+
+
+def test_bad_temperatures_are_errors(rm):
+    with pytest.raises(ValueError, match="temperature=0"):
+        rm.metrics.get("caltrain_ece(temperature=0)", None)
 
 
 def test_ece_is_its_general_calibration_error(rm):

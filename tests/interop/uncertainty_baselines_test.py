@@ -32,6 +32,17 @@ def test_options_reach_their_part():
     assert float(loss(labels, logits)) == pytest.approx(expected, rel=1e-6)
     with pytest.raises(ValueError, match="Received: gamma=1.0"):
         objective("focal", gamma=1.0)
+    with pytest.raises(ValueError, match="secondary=None.*num_bins"):
+        objective("focal", secondary_num_bins=5)
+    with pytest.raises(ValueError, match="beta=-1"):
+        objective("focal", "sb_ece", beta=-1)
+
+
+def test_labels_may_be_one_hot():
+    logits, labels = batch()
+    loss = objective("focal", "sb_ece")
+    one_hot = float(loss(tf.one_hot(labels, 5), logits))
+    assert one_hot == pytest.approx(float(loss(labels, logits)), rel=1e-6)
 
 
 def test_replicas_do_not_divide_it(two_replicas):

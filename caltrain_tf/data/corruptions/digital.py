@@ -15,7 +15,7 @@ def pixelate(images, draws, factor):
         separable.box_matrix(small, size),
     ):
         # Image libraries keep 256 levels after each step.
-        images = nearest(images @ matrix.T)
+        images = nearest(images @ matrix.T.copy())
         images = nearest(matrix @ images)
     return images
 

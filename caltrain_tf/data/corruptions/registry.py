@@ -5,12 +5,12 @@ import difflib
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data.corruptions.blur import defocus_blur
 from caltrain_tf.data.corruptions.blur import gaussian_blur
 from caltrain_tf.data.corruptions.blur import zoom_blur
 from caltrain_tf.data.corruptions.color import brightness
 from caltrain_tf.data.corruptions.color import contrast
 from caltrain_tf.data.corruptions.color import saturate
+from caltrain_tf.data.corruptions.defocus_blur import defocus_blur
 from caltrain_tf.data.corruptions.digital import jpeg_compression
 from caltrain_tf.data.corruptions.digital import pixelate
 from caltrain_tf.data.corruptions.draws import Draws
@@ -125,7 +125,12 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
             # Every level of a pixel survives this and the way back.
             planes /= 255
             planes = function(planes, draws, *strength, **options)
-            return np.moveaxis(to_pixels(planes), 1, -1)
+            planes = to_pixels(planes)
+            corrupted = np.empty_like(pixels)
+            # One by one, which takes a fourth of the time of all at once.
+            for channel in range(3):
+                corrupted[..., channel] = planes[:, channel]
+            return corrupted
 
         return by_rows(few, images, places)
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 from caltrain_tf.data.corruptions import blur
 from caltrain_tf.data.corruptions import color
+from caltrain_tf.data.corruptions import defocus_blur
 from caltrain_tf.data.corruptions import digital
 from caltrain_tf.data.corruptions import edges
 from caltrain_tf.data.corruptions import elastic_transform
@@ -75,7 +76,8 @@ def test_zoom_blur_is_the_mean_of_zooms(images):
 
 
 @pytest.mark.parametrize(
-    "radius, softness", [(0.3, 0.4), (1.5, 0.1), (10, 0.5)]
+    "radius, softness",
+    [(0.3, 0.4), (1, 0.2), (1.5, 0.1), (3, 0.1), (8, 0.5), (10, 0.5)],
 )
 def test_defocus_blur_is_a_soft_disk(images, radius, softness):
     grid = np.arange(-12, 13)
@@ -89,7 +91,7 @@ def test_defocus_blur_is_a_soft_disk(images, radius, softness):
     expected = scipy.ndimage.correlate(
         images, kernel[np.newaxis, np.newaxis], mode="mirror"
     )
-    blurred = blur.defocus_blur(images, None, radius, softness)
+    blurred = defocus_blur.defocus_blur(images, None, radius, softness)
     np.testing.assert_allclose(blurred, expected, atol=1e-5)
 
 
