@@ -19,7 +19,7 @@ def get_config():
     config = base["get_config"]()
     config.data.train_split = "train[:10000]"
     config.data.augment = True
-    config.epochs = 8
-    config.optimizer.decay_epochs = (5, 7)
-    config.evaluate_every = 8
+    config.epochs = 5
+    config.optimizer.decay_epochs = (3, 4)
+    config.evaluate_every = 5
     return config

@@ -1,6 +1,5 @@
 """Does the runs of a study, several at a time."""
 
-import dataclasses
 import os
 import signal
 import time
@@ -13,41 +12,13 @@ from caltrain_tf.experiments.processes import Child
 from caltrain_tf.experiments.processes import share_environment
 from caltrain_tf.experiments.run_queue import RunQueue
 from caltrain_tf.experiments.stop_request import StopRequest
+from caltrain_tf.experiments.study_outcome import Failure
+from caltrain_tf.experiments.study_outcome import Outcome
 from caltrain_tf.experiments.study_progress import StudyProgress
 from caltrain_tf.ops import options
 from caltrain_tf.training.progress import format_time
 
 _SECONDS_BETWEEN_LOOKS = 0.2
-
-
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """A run that failed.
-
-    Attributes:
-        name: What the run is called.
-        reason: How its process ended.
-        last_line: The last line of its log.
-        log_path: Where the whole log is.
-    """
-
-    name: str
-    reason: str
-    last_line: str
-    log_path: str
-
-
-@dataclasses.dataclass
-class Outcome:
-    """What came of a study.
-
-    Attributes:
-        failures: Of the runs that failed.
-        stopped_by: The number of the signal that stopped it, or None.
-    """
-
-    failures: list = dataclasses.field(default_factory=list)
-    stopped_by: int | None = None
 
 
 def unfinished(settings, shift=None):

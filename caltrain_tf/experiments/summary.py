@@ -52,7 +52,7 @@ def failures_table(failures):
     """Returns a table of the runs that failed, with their last words.
 
     Args:
-        failures: Of `study.Failure`.
+        failures: Of `study_outcome.Failure`.
     """
     return "\n".join(
         f"{failure.name}: {failure.reason}\n"

@@ -16,6 +16,8 @@ _COLUMNS = {
         Column("ece", "ECE (%)", percent=True),
         Column("ece_ts", "ECE+TS (%)", percent=True),
         Column("ece_ts_sb_ece", "ECE+TS-SB-ECE (%)", percent=True),
+        Column("train_accuracy", "Training accuracy (%)", percent=True),
+        Column("train_ece", "Training ECE (%)", percent=True),
         Column("ks_error", "KS error (%)", percent=True),
         Column("mean_sweep_ce", "Mean-sweep CE (%)", percent=True),
         Column("marginal_ece", "Marginal ECE (%)", percent=True),
@@ -45,6 +47,7 @@ OTHERS = (
     *("ks_error", "mean_sweep_ce", "marginal_ece", "brier", "nll"),
     "average_uncertainty",
 )
+MEMORISED = ("train_accuracy", "train_ece", "accuracy", "ece")
 DIRICHLET = (
     *("accuracy", "accuracy_dirichlet", "ece", "ece_dirichlet"),
     *("nll", "nll_dirichlet"),

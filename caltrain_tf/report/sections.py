@@ -20,6 +20,7 @@ _RESULTS = ("results.json with this measure", _TRAIN)
 TABLE_NEEDS = {
     "results": _RESULTS,
     "measures": _RESULTS,
+    "memorisation": _RESULTS,
     "dirichlet": ("Dirichlet calibration of the runs", _DIRICHLET),
     "significance": (_TWO_SEEDS, _TRAIN),
     "significance_ts": (_TWO_SEEDS, _TRAIN),

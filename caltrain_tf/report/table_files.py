@@ -48,6 +48,12 @@ def _measures(keys):
     return lambda rows: contents.measure_table(rows, keys)
 
 
+def _memorised(rows):
+    if not any("train_ece" in row for row in rows):
+        return None
+    return contents.measure_table(rows, contents.MEMORISED)
+
+
 def _dirichlet(rows):
     if not any("ece_dirichlet" in row for row in rows):
         return None
@@ -76,6 +82,17 @@ KINDS = (
         f"{_ESTIMATES} Without scaling. Mean-sweep CE and marginal ECE are l2 "
         f"over bins of equal mass; the KS error is l1. {ACCURACY_RULE}",
         _measures(contents.OTHERS),
+    ),
+    Kind(
+        "memorisation",
+        "Is the training set memorised?",
+        "Means ± standard errors over seeds. On the left the training set, "
+        "over the last epoch and as it was trained; on the right the test "
+        "split. "
+        "Where nearly all training images are classified correctly, with "
+        "little training ECE, a secondary loss finds nothing to mend there. "
+        f"{ACCURACY_RULE}",
+        _memorised,
     ),
     Kind(
         "dirichlet",

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from caltrain_tf.experiments.study import Failure
+from caltrain_tf.experiments.study_outcome import Failure
 from caltrain_tf.experiments.summary import failures_table
 from caltrain_tf.experiments.summary import summary_table
 

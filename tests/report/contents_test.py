@@ -98,3 +98,15 @@ def test_tables_of_what_is_there_and_no_others():
     two = build_tables([*ROWS, row("nll", 0, 0.5, 0.1) | {"setting": "t"}])
     assert list(two["results"]) == ["s", "t"]
     assert list(two["significance"]) == ["s"]
+
+
+def test_training_is_told_only_where_it_was_measured():
+    assert "memorisation" not in build_tables(ROWS)
+    rows = [
+        row("nll", 0, 0.9, 0.05, train_accuracy=1.0, train_ece=0.001),
+        row("nll", 1, 0.9, 0.05, train_accuracy=0.99, train_ece=0.003),
+    ]
+    table = build_tables(rows)["memorisation"]["s"]
+    assert table.rows[0]["train_ece"] == pytest.approx((0.002, 0.001))
+    # Less of it is not better.
+    assert not {key for _, key in table.best} & {"train_ece", "train_accuracy"}
