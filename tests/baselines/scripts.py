@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def run_here(script, *arguments):
     """What `python baselines/SCRIPT ARGUMENTS` prints, and its exit code."""
     argv = [str(ROOT / "baselines" / script), *map(str, arguments)]
-    output, errors = io.StringIO(), io.StringIO()
+    code, output, errors = 0, io.StringIO(), io.StringIO()
     defined, verbosity = set(flags.FLAGS), logging.get_verbosity()
     try:
         with (
