@@ -1,21 +1,11 @@
-import pathlib
-import subprocess
-import sys
+import functools
 
 import numpy as np
 
 import caltrain_tf as ct
+from tests.baselines.scripts import run_here
 
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-def run(*flags):
-    return subprocess.run(
-        [sys.executable, "baselines/calibrate.py", *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+run = functools.partial(run_here, "calibrate.py")
 
 
 def test_both_kinds_of_outputs_give_the_same_table(tmp_path):

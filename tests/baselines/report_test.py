@@ -1,21 +1,9 @@
-import os
-import pathlib
-import subprocess
-import sys
+import functools
 
+from tests.baselines.scripts import run_here
 from tests.report import fake_runs
 
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "baselines/report.py", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+run = functools.partial(run_here, "report.py")
 
 
 def test_a_page_of_runs_and_what_is_wrong_with_some(tmp_path):

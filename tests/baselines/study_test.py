@@ -1,6 +1,5 @@
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -9,22 +8,24 @@ import time
 import pytest
 
 import caltrain_tf as ct
+from tests.baselines.scripts import ROOT
+from tests.baselines.scripts import run_here
 from tests.experiments.configs import TINY_FLAGS
 
-ROOT = pathlib.Path(__file__).parents[2]
 
-
-def start(output_dir, *flags):
+def arguments(output_dir, *flags):
     settings = {**TINY_FLAGS, "epochs": 1, "optimizer.decay_epochs": ()}
+    return [
+        f"--config={ROOT / 'configs' / 'quickstart.py'}",
+        f"--output_dir={output_dir}",
+        *(f"--config.{key}={value}" for key, value in settings.items()),
+        *flags,
+    ]
+
+
+def start(command):
     return subprocess.Popen(
-        [
-            sys.executable,
-            "baselines/study.py",
-            "--config=configs/quickstart.py",
-            f"--output_dir={output_dir}",
-            *(f"--config.{key}={value}" for key, value in settings.items()),
-            *flags,
-        ],
+        [sys.executable, "baselines/study.py", *command],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -36,7 +37,7 @@ def start(output_dir, *flags):
 def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
     (tmp_path / "tuned.json").write_text('{"focal+sb_ece": {"loss.beta": 3}}')
     study = tmp_path / "study"
-    command = (
+    command = arguments(
         study,
         "--objectives=nll,focal+sb_ece",
         "--seeds=1",
@@ -45,7 +46,7 @@ def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
         *("--shift", "--shift_corruptions=contrast", "--shift_severities=4"),
         "--shift_examples=50",
     )
-    stopped = start(*command)
+    stopped = start(command)
     while stopped.poll() is None and len(list(study.glob("*/*/log.txt"))) < 2:
         time.sleep(0.01)
     stopped.send_signal(signal.SIGTERM)
@@ -54,10 +55,9 @@ def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
     assert "the same command goes on" in output
     assert "2 runs in" in output and "Not tuned: nll" in output
 
-    process = start(*command)
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors + output
-    assert "nll seed 1: accuracy" in errors
+    done = run_here("study.py", *command)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "nll seed 1: accuracy" in done.stderr
     for objective, beta in (("nll", 1.0), ("focal+sb_ece", 3.0)):
         run = study / objective / "seed1"
         config = json.loads((run / "config.json").read_text())
@@ -65,7 +65,7 @@ def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
         results = json.loads((run / "results.json").read_text())
         (line,) = [
             line
-            for line in output.splitlines()
+            for line in done.stdout.splitlines()
             if line.split(" ")[0] == objective
         ]
         numbers = [float(word) for word in line.split()[1:]]
@@ -89,8 +89,8 @@ def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
     ],
 )
 def test_mistakes_are_told_before_anything_trains(tmp_path, flags, message):
-    process = start(tmp_path / "study", *flags)
-    output, errors = process.communicate()
-    assert process.returncode != 0
-    assert message in errors + output and "Traceback" not in errors
+    done = run_here("study.py", *arguments(tmp_path / "study", *flags))
+    assert done.returncode != 0
+    assert message in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
     assert not (tmp_path / "study").exists()

@@ -38,20 +38,20 @@ def measure(config, seed=0):
     return {"accuracy": 0.9 + 0.03 * accuracy, "ece": 0.1 * ece}
 
 
+def work(folder):
+    found = tune(
+        make_config(), folder, _run, say=lambda line: None, poll_seconds=0.05
+    )
+    print(found.best, "of", *found.outcomes)
+
+
 def _run(config, folder):
     start = time.time()
     time.sleep(0.4)
     # The clock is the same for all processes of a machine.
-    print("ran", os.path.basename(folder), start, time.time())
+    print("ran", os.path.basename(folder), start, time.time(), flush=True)
     return measure(config)
 
 
 if __name__ == "__main__":
-    found = tune(
-        make_config(),
-        sys.argv[1],
-        _run,
-        say=lambda line: None,
-        poll_seconds=0.05,
-    )
-    print(found.best, "of", *found.outcomes)
+    work(sys.argv[1])

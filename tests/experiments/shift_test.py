@@ -1,9 +1,6 @@
 import json
 import os
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,11 +8,11 @@ import pytest
 import caltrain_tf as ct
 from caltrain_tf.experiments import shift
 from caltrain_tf.experiments import train
+from tests.baselines.scripts import run_here
 from tests.experiments.configs import tiny
 
 # So short a training determines no temperature.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-ROOT = pathlib.Path(__file__).parents[2]
 FILES = (
     "robustness_metrics.json",
     "shift.csv",
@@ -61,21 +58,12 @@ def test_the_network_is_that_of_the_predictions(runs):
 
 
 def test_the_script_measures_and_compares_runs(runs):
-    command = [
-        sys.executable,
-        "baselines/shift_benchmark.py",
+    done = run_here(
+        "shift_benchmark.py",
         f"--run_dir={runs}",
         "--corruptions=contrast,shot_noise",
         "--severities=1,4",
         "--num_examples=100",
-    ]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "frost of a generated texture" in done.stdout

@@ -1,6 +1,5 @@
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -11,39 +10,33 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf.experiments import train
+from tests.baselines.scripts import ROOT
+from tests.baselines.scripts import run_here
 from tests.experiments.configs import TINY_FLAGS
 from tests.experiments.configs import tiny
 
-ROOT = pathlib.Path(__file__).parents[2]
 
-
-def start(output_dir, *flags):
-    """The training script in a process of its own."""
-    settings = [f"--config.{key}={value}" for key, value in TINY_FLAGS.items()]
-    command = [
-        sys.executable,
-        "baselines/cifar/train.py",
-        "--config=configs/quickstart.py",
+def arguments(output_dir):
+    settings = {**TINY_FLAGS, "epochs": 2}
+    return [
+        f"--config={ROOT / 'configs' / 'quickstart.py'}",
         "--primary=focal",
         "--secondary=sb_ece",
         f"--output_dir={output_dir}",
-        *settings,
-        *flags,
+        *(f"--config.{key}={value}" for key, value in settings.items()),
     ]
+
+
+def start(output_dir):
+    """The training script in a process of its own."""
     return subprocess.Popen(
-        command,
+        [sys.executable, "baselines/cifar/train.py", *arguments(output_dir)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-
-
-def finish(process):
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors
-    return output
 
 
 def kill_when(process, condition):
@@ -55,8 +48,9 @@ def kill_when(process, condition):
 
 def test_killed_runs_end_as_if_they_were_not(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    output = finish(start(whole))
-    assert "TS-SB-ECE" in output and "focal+sb_ece" in output
+    done = run_here("cifar/train.py", *arguments(whole))
+    assert done.returncode == 0, done.stderr
+    assert "TS-SB-ECE" in done.stdout and "focal+sb_ece" in done.stdout
     log = killed / "metrics.jsonl"
 
     def epochs_logged(count):
@@ -66,8 +60,10 @@ def test_killed_runs_end_as_if_they_were_not(tmp_path):
     # and while the predictions are computed.
     kill_when(start(killed), lambda: epochs_logged(1))
     assert not (killed / "results.json").exists()
-    kill_when(start(killed), lambda: epochs_logged(3))
-    finish(start(killed))
+    kill_when(start(killed), lambda: epochs_logged(2))
+    assert not (killed / "results.json").exists()
+    last = run_here("cifar/train.py", *arguments(killed))
+    assert last.returncode == 0, last.stderr
     for name in ("results.json", "metrics.jsonl", "config.json"):
         assert (killed / name).read_text() == (whole / name).read_text(), name
     for split in ("calibration", "test"):
@@ -75,8 +71,8 @@ def test_killed_runs_end_as_if_they_were_not(tmp_path):
         expected = ct.evaluation.load_predictions(whole / name)
         actual = ct.evaluation.load_predictions(killed / name)
         np.testing.assert_array_equal(actual[0], expected[0])
-    with pytest.raises(AssertionError, match="config.*loss.beta|loss.beta"):
-        finish(start(killed, "--config.loss.beta=2.0"))
+    with pytest.raises(ValueError, match="loss.beta=1.0 there, 2.0 here"):
+        run_here("cifar/train.py", *arguments(killed), "--config.loss.beta=2.0")
 
 
 def test_interleaved_training(tmp_path):

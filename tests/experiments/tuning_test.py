@@ -3,7 +3,6 @@ import itertools
 import json
 import math
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -15,13 +14,14 @@ from caltrain_tf.experiments import search_space
 from caltrain_tf.experiments import tuning_report
 from caltrain_tf.experiments.trials import run_trial
 from caltrain_tf.experiments.tuning import tune
+from tests.baselines.scripts import ROOT
+from tests.baselines.scripts import run_here
 from tests.experiments.cheap_tuning import SEARCH
 from tests.experiments.cheap_tuning import make_config
 from tests.experiments.cheap_tuning import measure
+from tests.experiments.cheap_tuning import work
 from tests.experiments.configs import TINY_FLAGS
 from tests.experiments.configs import tiny
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Runs:
@@ -309,29 +309,28 @@ def test_a_trial_is_a_run_measured_on_the_calibration_split(
         assert run_trial(config, tmp_path, say=said.append) == result
 
 
-def test_two_workers_take_trials_from_one_study(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "tests.experiments.cheap_tuning",
-        str(tmp_path),
-    ]
-    workers = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        for _ in range(2)
-    ]
-    outputs = [worker.communicate() for worker in workers]
-    assert [w.returncode for w in workers] == [0, 0], outputs
+def start(*command):
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_two_workers_take_trials_from_one_study(tmp_path, capsys):
+    other = start("-m", "tests.experiments.cheap_tuning", str(tmp_path))
+    # This process is the second worker, once the first one is at work.
+    first_line = other.stdout.readline()
+    work(str(tmp_path))
+    output, errors = other.communicate()
+    assert other.returncode == 0, errors
     best, results = naive(make_config(), 0)
     names = [search_space.trial_name(dict(params)) for params in results]
-    said = [output.splitlines() for output, _ in outputs]
+    outputs = (first_line + output, capsys.readouterr().out)
+    said = [output.splitlines() for output in outputs]
     # Both know all trials and the best, and neither did all.
     summary = f"{search_space.trial_name(best)} of {' '.join(names)}"
     assert [lines[-1] for lines in said] == [summary, summary]
@@ -354,36 +353,26 @@ def test_two_workers_take_trials_from_one_study(tmp_path):
         assert last_end < min(times[name][0] for name in after)
 
 
-def start(output_dir):
-    settings = {**TINY_FLAGS, "epochs": 1, "optimizer.decay_epochs": ()}
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "baselines/tune.py",
-            "--config=configs/quickstart.py",
-            "--primary=focal",
-            "--secondary=sb_ece",
-            f"--output_dir={output_dir}",
-            *(f"--config.{key}={value}" for key, value in settings.items()),
-            "--config.search.temperature=()",
-            "--config.search.beta=(0.3, 1.0)",
-            "--config.search.l2=()",
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-
-
 def test_two_workers_of_the_script(tmp_path):
-    workers = [start(tmp_path) for _ in range(2)]
-    outputs = []
-    for worker in workers:
-        output, errors = worker.communicate()
-        assert worker.returncode == 0, errors
-        outputs.append(output)
+    settings = {**TINY_FLAGS, "epochs": 1, "optimizer.decay_epochs": ()}
+    arguments = [
+        f"--config={ROOT / 'configs' / 'quickstart.py'}",
+        "--primary=focal",
+        "--secondary=sb_ece",
+        f"--output_dir={tmp_path}",
+        *(f"--config.{key}={value}" for key, value in settings.items()),
+        "--config.search.temperature=()",
+        "--config.search.beta=(0.3, 1.0)",
+        "--config.search.l2=()",
+    ]
+    other = start("baselines/tune.py", *arguments)
+    # The other one says which trial it takes; the second one is left.
+    first_line = other.stdout.readline()
+    done = run_here("tune.py", *arguments)
+    output, errors = other.communicate()
+    assert other.returncode == 0, errors
+    assert done.returncode == 0, done.stderr
+    outputs = (first_line + output, done.stdout)
     # The same summary, whoever did what.
     summaries = [output.partition("\nfocal+sb_ece on")[2] for output in outputs]
     assert summaries[0] == summaries[1] and "Best: --config" in summaries[0]

@@ -63,21 +63,28 @@ def lines(log, word):
     return [(name, pid) for first, name, pid in split if first == word]
 
 
+def wait_for_a_start(process, log):
+    while process.poll() is None and not lines(log, "start"):
+        time.sleep(0.01)
+
+
 def test_workers_share_the_jobs(url, log):
-    first, second = (start(url, log, 10, 0.3) for _ in range(2))
-    # What each prints are the outcomes of all jobs.
-    assert finish(first).splitlines()[-1] == finish(second).splitlines()[-1]
+    jobs = make_jobs(10)
+    other = start(url, log, len(jobs), 0.3)
+    wait_for_a_start(other, log)
+    outcomes = open_queue(url).run(jobs, make_work(log, 0.3))
+    # What the other one prints are the outcomes of all jobs, too.
+    assert finish(other).splitlines()[-1] == str(sorted(outcomes))
     names = collections.Counter(name for name, _ in lines(log, "start"))
-    assert names == dict.fromkeys(make_jobs(10), 1)
+    assert names == dict.fromkeys(jobs, 1)
     pids = {pid for _, pid in lines(log, "end")}
-    assert pids == {str(first.pid), str(second.pid)}
+    assert pids == {str(os.getpid()), str(other.pid)}
 
 
 def test_the_job_of_a_killed_worker_is_taken_again(tmp_path, log):
     url = f"sqlite:///{tmp_path}/study.db"
     killed = start(url, log, 3, 600)
-    while killed.poll() is None and not lines(log, "start"):
-        time.sleep(0.01)
+    wait_for_a_start(killed, log)
     queue = open_queue(url, say=lambda line: said.append(line))
     said = []
     assert list(queue.running()) == ["x=0"]

@@ -129,7 +129,7 @@ def test_fit_and_evaluate(jit_compile, labels_are):
     model.compile("sgd", loss, jit_compile=jit_compile)
     before = model.evaluate(features, targets, batch_size=44, verbose=0)
     np.testing.assert_allclose(
-        before, loss(targets, model.predict(features, verbose=0)), rtol=1e-5
+        before, loss(targets, model(features)), rtol=1e-5
     )
     # 44 examples in batches of 16: the last one is partial.
     model.fit(features, targets, batch_size=16, epochs=5, verbose=0)

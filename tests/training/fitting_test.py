@@ -14,41 +14,38 @@ from tests.training import tiny_run
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def _start(path, *options):
+def _run(path, *options):
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    return subprocess.Popen(
+    process = subprocess.run(
         [sys.executable, "-m", "tests.training.tiny_run", path, *options],
         env=environment,
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def _run(path, *options):
-    with _start(path, *options) as process:
-        messages = process.communicate()[1]
-    return process.returncode, messages
+    return process.returncode, process.stderr
 
 
 def test_killed_runs_end_in_the_same_weights(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    with _start(whole) as undisturbed:
-        # The fourth save is the one at the end of the first epoch.
-        ends = [
-            _run(killed, option)
-            for option in ("--kill_in_save=4", "--kill_at_step=9")
-        ]
-        ends += [_run(killed, "--term_at_step=14"), _run(killed)]
-        undisturbed.communicate()
-    assert undisturbed.returncode == 0
-    assert [code for code, _ in ends] == [-9, -9, 143, 0]
+    tiny_run.run(str(whole))
+    # The fourth save is the one at the end of the first epoch.
+    ends = [
+        _run(killed, option)
+        for option in (
+            "--kill_in_save=4",
+            "--kill_at_step=9",
+            "--term_at_step=14",
+        )
+    ]
+    assert [code for code, _ in ends] == [-9, -9, 143]
     assert "ckpt-6 is damaged and passed over" in ends[1][1]
+    tiny_run.run(str(killed))
 
     with np.load(whole / "end.npz") as one, np.load(killed / "end.npz") as two:
         assert one.files == two.files

@@ -27,8 +27,13 @@ def main():
     parser.add_argument("--term_at_step", type=int, default=-1)
     arguments = parser.parse_args()
 
+    run(arguments.path, lambda trainer: interrupt(trainer, arguments))
+
+
+def run(path, prepare=lambda trainer: None):
+    """Trains to the end, or to where `prepare` has something happen."""
     trainer = make_trainer()
-    interrupt(trainer, arguments)
+    prepare(trainer)
     trainer.fit(
         tiny.shuffled,
         EPOCHS,
@@ -36,13 +41,13 @@ def main():
         calibration_loss=ct.losses.SBECE(from_logits=True),
         evaluations={"calibration": tiny.dataset(20, 8, seed=2)},
         best="calibration/loss",
-        run=arguments.path,
+        run=path,
         config={"epochs": EPOCHS},
         checkpoint_every_steps=2,
         verbose=False,
     )
     np.savez(
-        os.path.join(arguments.path, "end.npz"),
+        os.path.join(path, "end.npz"),
         *[variable.numpy() for variable in variables(trainer)],
     )
 
