@@ -68,7 +68,9 @@ def main(argv):
         folder = os.path.commonpath(map(os.path.abspath, RUN_DIR.value))
         for calibrator in ("none", "ts", "ts_sb_ece"):
             means = ct.evaluation.compare_runs(runs, "ece", calibrator)
-            figure = ct.figures.shift_lines(means, "ece", calibrator)
+            figure = ct.figures.shift_lines(
+                means, "ece", ct.figures.calibrator_label(calibrator)
+            )
             path = os.path.join(folder, f"shift_ece_{calibrator}.png")
             save_figure(figure, path)
             print(f"Figure: {path}")
