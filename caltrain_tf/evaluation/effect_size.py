@@ -4,9 +4,9 @@ import collections
 
 import numpy as np
 
-from caltrain_tf.evaluation.result_rows import better_sign
 from caltrain_tf.evaluation.result_rows import objective_parts
 from caltrain_tf.evaluation.result_rows import primaries_alone
+from caltrain_tf.evaluation.result_rows import required_sign
 from caltrain_tf.evaluation.result_rows import values_by_objective
 from caltrain_tf.evaluation.statistics import standard_error
 
@@ -79,12 +79,7 @@ def effect_sizes(rows, metric="ece", corrected=False):
         there is none.
     """
     values = values_by_objective(rows, metric)
-    sign = better_sign(metric)
-    if not sign:
-        raise ValueError(
-            "`metric` must be one of which more or less is better. "
-            f"Received: metric={metric!r}"
-        )
+    sign = required_sign(metric)
     parts, baselines = objective_parts(rows), primaries_alone(rows)
     effects = []
     for (setting, objective), seeds in values.items():

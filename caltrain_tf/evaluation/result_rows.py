@@ -32,6 +32,17 @@ def better_sign(metric):
     return -1 if is_error else 0
 
 
+def required_sign(metric):
+    """`better_sign` of a metric of which more or less must be better."""
+    sign = better_sign(metric)
+    if not sign:
+        raise ValueError(
+            "`metric` must be one of which more or less is better. "
+            f"Received: metric={metric!r}"
+        )
+    return sign
+
+
 def values_by_objective(rows, metric):
     """The values of a metric, by what was run and by seed.
 

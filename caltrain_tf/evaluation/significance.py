@@ -5,9 +5,9 @@ import collections
 import numpy as np
 
 from caltrain_tf.evaluation.paired_test import paired_test
-from caltrain_tf.evaluation.result_rows import better_sign
 from caltrain_tf.evaluation.result_rows import objective_parts
 from caltrain_tf.evaluation.result_rows import primaries_alone
+from caltrain_tf.evaluation.result_rows import required_sign
 from caltrain_tf.evaluation.result_rows import values_by_objective
 
 
@@ -56,12 +56,7 @@ def significance_rows(rows, metric="ece"):
         `exact_p_holm`. Objectives with no seed in common are left out.
     """
     values = values_by_objective(rows, metric)
-    sign = better_sign(metric)
-    if not sign:
-        raise ValueError(
-            "`metric` must be one of which more or less is better. "
-            f"Received: metric={metric!r}"
-        )
+    sign = required_sign(metric)
     families = collections.defaultdict(list)
     for setting, objective, against, comparison in _pairs(rows, values, sign):
         a, b = values[setting, objective], values[setting, against]
