@@ -52,8 +52,11 @@ ROOMS = {
         {"numpy", "robustness_metrics", "tensorflow", "uncertainty_baselines"},
     ),
 }
-# Keras has no collectives; see the file.
-EXCEPTIONS = {("ops/replicas.py", "tensorflow")}
+# Keras has no collectives and no fused normalisation; see the files.
+EXCEPTIONS = {
+    ("ops/replicas.py", "tensorflow"),
+    ("models/batch_normalization.py", "tensorflow"),
+}
 
 
 def imported_modules(path):

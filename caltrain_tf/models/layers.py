@@ -3,6 +3,8 @@
 import keras
 from keras import layers
 
+from caltrain_tf.models.batch_normalization import BatchNormalization
+
 
 def convolution(x, filters, kernel_size, *, name, strides=1, padding="same"):
     """Applies a convolution without bias, He-initialised."""
@@ -19,7 +21,7 @@ def convolution(x, filters, kernel_size, *, name, strides=1, padding="same"):
 
 def batch_norm(x, *, name):
     """Applies batch normalisation with the constants of the paper's recipe."""
-    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=name)(x)
+    return BatchNormalization(momentum=0.9, epsilon=1e-5, name=name)(x)
 
 
 def logits(x, num_classes, *, kernel_initializer):
