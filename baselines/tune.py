@@ -7,7 +7,8 @@ python baselines/tune.py --config=configs/quickstart.py --primary=focal \
       --config.search.temperature="()" --config.search.l2="()"
 
 First the secondary loss's threshold, then its temperature, its weight beta and
-the weight decay, with the values of `config.search`. The best trial has the
+the weight decay, with the values of `config.search`; then what --also names,
+such as --also=loss.options.sb_ece.num_bins=5,50. The best trial has the
 lowest ECE on the calibration split among those that give up less than one
 percentage point of accuracy. The same command goes on with what was stopped.
 Started several times with one --storage, workers share the trials.
@@ -40,6 +41,12 @@ flags.DEFINE_enum(
     STRATEGIES,
     "One parameter after the other, or all at once by a tree-structured Parzen "
     "estimator between the extremes of `config.search`.",
+)
+flags.DEFINE_multi_string(
+    "also",
+    [],
+    "Another setting to tune after these, --also=batch_size=64,256; may be "
+    "given several times.",
 )
 flags.DEFINE_integer(
     "trials",
@@ -85,6 +92,7 @@ def main(argv):
         output_dir,
         run,
         strategy=FLAGS.strategy,
+        others=FLAGS.also,
         trials=FLAGS.trials,
         storage=FLAGS.storage,
         study_name=FLAGS.study_name,

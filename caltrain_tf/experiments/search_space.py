@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from caltrain_tf import data
+from caltrain_tf.experiments.other_parameters import other_values
 from caltrain_tf.ops.options import check_number
 
 
@@ -12,7 +13,8 @@ class Parameter:
     """A setting that is tuned.
 
     Attributes:
-        name: As in `config.search`: `threshold`, `temperature`, `beta`, `l2`.
+        name: As in `config.search`: `threshold`, `temperature`, `beta`, `l2`;
+            of others, the end of the path.
         path: Where it is in the configuration, `loss.beta`.
         values: Those to try, in their order.
         default: The configuration's own value; None where it leaves it open.
@@ -21,7 +23,12 @@ class Parameter:
     name: str
     path: str
     values: tuple
-    default: float | None
+    default: bool | float | str | None
+
+    @property
+    def is_number(self):
+        """Whether there is something between its values."""
+        return not any(isinstance(value, bool | str) for value in self.values)
 
     @property
     def is_log(self):
@@ -29,7 +36,7 @@ class Parameter:
         return self.name != "threshold" and min(self.values) > 0
 
 
-def search_space(config):
+def search_space(config, others=()):
     """Returns the parameters to tune, in the paper's order.
 
     First the secondary loss's threshold, then its temperature, where it has
@@ -40,6 +47,8 @@ def search_space(config):
 
     Args:
         config: The configuration, as of `configs/`.
+        others: Other settings to tune after these, texts of the form
+            `batch_size=64,256`.
 
     Returns:
         A list of `Parameter`.
@@ -71,6 +80,16 @@ def search_space(config):
             default = get_path(config, path)
             values = tuple(dict.fromkeys(map(float, values)))
             space.append(Parameter(name, path, values, default))
+    for path, values in other_values(config, others).items():
+        if path in paths.values():
+            raise ValueError(
+                f"{path!r} is tuned by the values of `config.search`. "
+                f"Received: others={list(others)}"
+            )
+        name = path.rsplit(".", 1)[-1]
+        if name in (parameter.name for parameter in space):
+            name = path
+        space.append(Parameter(name, path, values, get_path(config, path)))
     if not space:
         raise ValueError(
             "`search` must have values to try for one of "
@@ -126,15 +145,15 @@ def trial_name(params):
     """Returns what the folder of a trial is called.
 
     Example:
-        >>> trial_name({"beta": 1.0, "l2": 0.0002})
-        'beta=1.0_l2=0.0002'
+        >>> trial_name({"beta": 1.0, "l2": 0.0002, "binning": "bin"})
+        'beta=1.0_l2=0.0002_binning=bin'
     """
-    return "_".join(f"{name}={value!r}" for name, value in params.items())
+    return "_".join(f"{name}={value}" for name, value in params.items())
 
 
 def as_flags(space, params):
     """Returns parameters as flags of the training scripts."""
-    return " ".join(f"--config.{p.path}={params[p.name]!r}" for p in space)
+    return " ".join(f"--config.{p.path}={params[p.name]}" for p in space)
 
 
 def _flat(tree, prefix=""):

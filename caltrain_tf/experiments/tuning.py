@@ -46,6 +46,7 @@ def tune(
     run,
     *,
     strategy="sequential",
+    others=(),
     trials=None,
     storage=None,
     study_name=None,
@@ -66,6 +67,8 @@ def tune(
         run: Called with a configuration and a folder; returns a dictionary with
             `accuracy` and `ece`. See `run_trial`.
         strategy: `"sequential"` or `"joint"`.
+        others: Settings to tune that `config.search` does not name; see
+            `search_space`.
         trials: The most trials in total; all values of the search by default,
             20 of a joint search.
         storage: See `open_storage`; workers of one storage share the trials.
@@ -78,7 +81,7 @@ def tune(
         A `Tuning`, the same for all workers.
     """
     check_choice("strategy", strategy, STRATEGIES)
-    space = search_space(config)
+    space = search_space(config, others)
     limit = _default_trials(space, strategy) if trials is None else trials
     check_count("trials", limit)
     name = f"{config.data.name} {run_name(config)} {strategy}"
@@ -131,7 +134,8 @@ def _sequential(queue, space, limit, work):
     params = {
         parameter.name: parameter.values[0]
         if parameter.default is None
-        else float(parameter.default)
+        # Of one type: 1 and 1.0 are two names of trials.
+        else type(parameter.values[0])(parameter.default)
         for parameter in space
     }
     tried, outcomes = {}, {}

@@ -62,12 +62,13 @@ def tuning_rows(tuning):
 def tuning_table(tuning):
     """Returns the trials as a table for the terminal, in percent."""
     names = [parameter.name for parameter in tuning.space]
+    widths = {name: max(12, len(name) + 2) for name in names}
     lines = [
-        "".join(f"{name:>12}" for name in names)
+        "".join(f"{name:>{widths[name]}}" for name in names)
         + f"{'accuracy':>12}{'ECE':>9}  verdict"
     ]
     for row in tuning_rows(tuning):
-        cells = [f"{row[name]:>12g}" for name in names]
+        cells = [f"{_short(row[name]):>{widths[name]}}" for name in names]
         for key, width in (("accuracy", 12), ("ece", 9)):
             value = row[key]
             text = "-" if value is None else f"{100 * value:.2f}"
@@ -112,6 +113,10 @@ def write_tuning(config, tuning, output_dir):
     text = json.dumps(best, indent=2)
     _write(os.path.join(output_dir, "best.json"), text + "\n")
     return json.loads(text)
+
+
+def _short(value):
+    return f"{value:g}" if type(value) is float else str(value)
 
 
 def _write(path, text):

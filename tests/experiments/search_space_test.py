@@ -107,3 +107,67 @@ def test_a_fingerprint_is_of_what_is_not_tuned():
         {"optimizer.decay_epochs": (1, 2, 3)},
     ):
         assert mark(change) != mark()
+
+
+def test_other_settings_follow_the_papers():
+    config = config_of("sb_ece")
+    others = [
+        "batch_size=64,256,64",
+        "loss.options.sb_ece.binning=bin",
+        "loss.options.sb_ece.root=False",
+        "optimizer.learning_rate=0.1,3e-2",
+    ]
+    space = room.search_space(config, others)
+    assert [p.name for p in space[3:]] == [
+        "batch_size",
+        "binning",
+        "root",
+        "learning_rate",
+    ]
+    assert [p.values for p in space[3:]] == [
+        (64, 256),
+        ("bin",),
+        (False,),
+        (0.1, 0.03),
+    ]
+    assert [p.default for p in space[3:]] == [512, "label", True, 0.1]
+    assert [p.is_number for p in space[2:]] == [True, True, False, False, True]
+    params = dict.fromkeys(("temperature", "beta", "l2"), 0.5)
+    params |= {"batch_size": 256, "binning": "bin", "root": False}
+    params["learning_rate"] = 0.03
+    trial = room.with_params(config, space, params)
+    assert (trial.batch_size, trial.optimizer.learning_rate) == (256, 0.03)
+    assert trial.loss.options.sb_ece.binning == "bin"
+    assert trial.loss.options.sb_ece.root is False
+    assert room.as_flags(space[3:], params) == (
+        "--config.batch_size=256 --config.loss.options.sb_ece.binning=bin "
+        "--config.loss.options.sb_ece.root=False "
+        "--config.optimizer.learning_rate=0.03"
+    )
+    assert "batch_size" not in room.fingerprint(config, space)
+
+
+def test_two_of_one_name_have_their_paths():
+    space = room.search_space(
+        config_of("sb_ece"), ["loss.options.s_avuc.temperature=1"]
+    )
+    assert space[-1].name == "loss.options.s_avuc.temperature"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batchsize=64", "must be one number or word.*'batch_size'.*batchsize"),
+        ("loss=1", "must be one number or word.*Received: 'loss=1'"),
+        ("optimizer.decay_epochs=1,2", "must be one number or word"),
+        ("batch_size", "'batch_size' must be of type int.*Received"),
+        ("batch_size=64,", "'batch_size' must be of type int"),
+        ("batch_size=64.5", "'batch_size' must be of type int"),
+        ("loss.options.sb_ece.root=no", "must be of type bool"),
+        ("loss.options.sb_ece.binning=", "must be of type str"),
+        ("loss.beta=1,2", "'loss.beta' is tuned by.*`config.search`"),
+    ],
+)
+def test_other_settings_must_be_of_the_configuration(text, message):
+    with pytest.raises(ValueError, match=message):
+        room.search_space(config_of("sb_ece"), [text])

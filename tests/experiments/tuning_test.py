@@ -388,3 +388,50 @@ def test_two_workers_of_the_script(tmp_path):
     run = tmp_path / "trials" / best["trial"]
     assert json.loads((run / "config.json").read_text()) == best["config"]
     assert "results.json" in os.listdir(run)
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "joint"])
+def test_other_settings_keep_their_types(tmp_path, strategy):
+    config = make_config("sb_ece", temperature=(), beta=(), l2=())
+    seen = []
+
+    def run(config, folder):
+        options = config.loss.options.sb_ece
+        seen.append((config.batch_size, options.binning, options.root))
+        # More bins are better, `bin` is best.
+        ece = 1 / options.num_bins - 0.01 * (options.binning == "bin")
+        return {"accuracy": 0.9, "ece": ece}
+
+    others = [
+        "batch_size=16,32",
+        "loss.options.sb_ece.num_bins=5,15,30",
+        "loss.options.sb_ece.binning=label,bin",
+        "loss.options.sb_ece.root=True,False",
+    ]
+    for _ in range(2):
+        tuning = quiet_tune(
+            config,
+            tmp_path,
+            run,
+            strategy=strategy,
+            others=others,
+            trials=15,
+            storage=None,
+        )
+    # The second time everything is known.
+    assert len(seen) == len(tuning.outcomes)
+    for batch_size, binning, root in seen:
+        assert type(batch_size) is int and type(root) is bool
+        assert binning in ("label", "bin")
+    best = tuning.outcomes[tuning.best].params
+    if strategy == "sequential":
+        assert (best["num_bins"], best["binning"]) == (30, "bin")
+        assert len(seen) == 2 + 2 + 1 + 1
+    else:
+        assert best["binning"] == "bin" and len(seen) == 15
+    table = tuning_report.tuning_table(tuning)
+    assert "num_bins     binning        root" in table.splitlines()[0]
+    tuning_report.write_tuning(config, tuning, tmp_path)
+    saved = json.loads((tmp_path / "best.json").read_text())
+    key = "loss.options.sb_ece.binning"
+    assert saved["overrides"][key] == "bin"
