@@ -3,34 +3,7 @@
 from caltrain_tf import evaluation
 from caltrain_tf import figures
 from caltrain_tf.report.result_figures import seeds_text
-
-
-def common_shift(rows):
-    """Shift rows of the sets that all runs have, by run.
-
-    Args:
-        rows: Shift rows of one setting.
-
-    Returns:
-        Pairs of an objective's name and the rows of a run of it.
-    """
-    runs = {}
-    for row in rows:
-        run = runs.setdefault((row["objective"], row["seed"]), {})
-        run.setdefault((row["corruption"], row["severity"]), []).append(row)
-    common = set.intersection(*(set(sets) for sets in runs.values()))
-    return [
-        (
-            objective,
-            [
-                row
-                for key, part in sets.items()
-                if key in common
-                for row in part
-            ],
-        )
-        for (objective, _), sets in runs.items()
-    ]
+from caltrain_tf.report.shift_table import common_shift
 
 
 def confidence(calibrator):

@@ -28,7 +28,7 @@ def write_report(rows, output, *, overwrite=False, progress=lambda text: None):
     """
     # Before anything is drawn.
     check_output(output, overwrite)
-    tables = build_tables(rows.results)
+    tables = build_tables(rows)
     page = report_page(rows, tables, progress)
     paths = write_files(
         output, page, rows_files(rows), table_texts(tables), overwrite

@@ -16,6 +16,7 @@ _TWO_SEEDS = (
     "a primary loss alone and with a secondary loss, two common seeds or more"
 )
 _RESULTS = ("results.json with this measure", _TRAIN)
+_SHIFTED = ("the shift benchmark of the runs", _SHIFT)
 # What tables need that may be absent, and what makes it.
 TABLE_NEEDS = {
     "results": _RESULTS,
@@ -28,6 +29,7 @@ TABLE_NEEDS = {
         "two objectives with two common seeds or more",
         _TRAIN,
     ),
+    "shift": _SHIFTED,
     "hyperparameters": _RESULTS,
 }
 
@@ -60,7 +62,6 @@ _OUTPUTS = (
     "predictions/calibration.npz and predictions/test.npz of the runs",
     _SHIFT,
 )
-_SHIFTED = ("the shift benchmark of the runs", _SHIFT)
 _TWO = ("two objectives", _TRAIN)
 _SCALED = ", after temperature scaling"
 # Pairs stand side by side on a wide screen.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from caltrain_tf.report import contents
+from caltrain_tf.report.shift_table import shift_table
 from caltrain_tf.report.table_formats import to_csv
 from caltrain_tf.report.table_formats import to_latex
 from caltrain_tf.report.table_formats import to_markdown
@@ -34,14 +35,16 @@ class Kind(NamedTuple):
         name: Of its files.
         title: What it shows.
         note: How it was computed.
-        build: From the result rows of a setting to a `Table`, or None where
-            they do not allow it.
+        build: From the rows of a setting to a `Table`, or None where they do
+            not allow it.
+        under_shift: Whether these are shift rows, and not result rows.
     """
 
     name: str
     title: str
     note: str
     build: Callable
+    under_shift: bool = False
 
 
 def _measures(keys):
@@ -121,6 +124,15 @@ KINDS = (
         _tests("ece", "best"),
     ),
     Kind(
+        "shift",
+        "ECE under shift",
+        "At each severity the mean over the corruptions that every run was "
+        "measured on, means ± standard errors over seeds of it. ECE is l2 over "
+        f"15 bins of equal mass. {_SCALING} The calibration split is clean.",
+        shift_table,
+        under_shift=True,
+    ),
+    Kind(
         "hyperparameters",
         "What every objective was trained with",
         "Settings of the losses, the weight of the secondary one (beta) and "
@@ -135,11 +147,11 @@ TABLE_FILES = tuple(
 )
 
 
-def build_tables(results):
+def build_tables(rows):
     """Returns every table of a report.
 
     Args:
-        results: Result rows of all settings.
+        rows: A `Rows`.
 
     Returns:
         From the names of kinds to dictionaries from settings to `Table`s;
@@ -147,9 +159,10 @@ def build_tables(results):
     """
     tables = {}
     for kind in KINDS:
-        for setting in dict.fromkeys(row["setting"] for row in results):
-            rows = [row for row in results if row["setting"] == setting]
-            table = kind.build(rows)
+        part = rows.shift if kind.under_shift else rows.results
+        for setting in dict.fromkeys(row["setting"] for row in rows.results):
+            here = [row for row in part if row["setting"] == setting]
+            table = kind.build(here)
             if table is not None:
                 tables.setdefault(kind.name, {})[setting] = table
     return tables

@@ -3,8 +3,13 @@ import math
 import pytest
 
 from caltrain_tf.report import contents
-from caltrain_tf.report.table_files import build_tables
+from caltrain_tf.report import table_files
+from caltrain_tf.report.rows import Rows
 from caltrain_tf.report.table_files import table_texts
+
+
+def build_tables(results):
+    return table_files.build_tables(Rows(results, [], [], []))
 
 
 def row(objective, seed, accuracy, ece, **more):

@@ -35,7 +35,7 @@ class Balance(html.parser.HTMLParser):
 
 
 def build(rows):
-    return report_page(rows, table_files.build_tables(rows.results))
+    return report_page(rows, table_files.build_tables(rows))
 
 
 def captions(text):
