@@ -38,7 +38,10 @@ def shifted_sets(
     Returns:
         An object with `source`, a description, `num_examples`, and
         `batches(corruption, severity, batch_size)`, which returns a dataset
-        of (image, label, weight) as `ImageData.eval_batches` does.
+        of (image, label, weight) as `ImageData.eval_batches` does. For several
+        sets, `walk(shifts, batch_size, num_batches)` goes over the first
+        batches of each pair of a corruption and a severity, one set after the
+        other.
     """
     if corrupted_dir is not None:
         return PublishedArrays(data, corrupted_dir)
@@ -77,8 +80,26 @@ class GeneratedSets:
         transform = corruptions.get(corruption, severity, **self._options)
         return self._data.eval_batches("test", batch_size, transform=transform)
 
+    def walk(self, shifts, batch_size, num_batches):
+        """Returns the first batches of several sets; see `shifted_sets`."""
+        transforms = [
+            corruptions.get(*shift, **self._options) for shift in shifts
+        ]
+        return self._data.eval_passes(
+            "test", batch_size, transforms, num_batches
+        )
 
-class PublishedArrays:
+
+class _SetBySet:
+    """For sets that are stored one by one."""
+
+    def walk(self, shifts, batch_size, num_batches):
+        """Returns the first batches of several sets; see `shifted_sets`."""
+        for shift in shifts:
+            yield from self.batches(*shift, batch_size).take(num_batches)
+
+
+class PublishedArrays(_SetBySet):
     """The arrays as CIFAR-10-C and CIFAR-100-C are distributed.
 
     Args:
@@ -134,7 +155,7 @@ class PublishedArrays:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-class StoredSets:
+class StoredSets(_SetBySet):
     """The corrupted sets of TensorFlow Datasets.
 
     Args:

@@ -1,5 +1,7 @@
 """The shift benchmark: a network on corrupted test sets."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -40,8 +42,10 @@ def evaluate_shift(
 ):
     """Measures a network on its clean test split and under shift.
 
-    One corrupted set at a time is in memory. Temperatures are fitted to the
-    clean calibration split, never to shifted data.
+    One corrupted set's predictions at a time are in memory, and of images a few
+    batches where they are made on the fly: those of the next set while the
+    network runs on the last. Temperatures are fitted to the clean calibration
+    split, never to shifted data.
 
     Args:
         model: A Keras model, or a function from a batch of images to logits.
@@ -132,22 +136,37 @@ def evaluate_shift(
     rows = _rows(
         data.name, NONE, 0, logits[:count], labels[:count], calibrators
     )
+    rows_of = {}
     with SetProgress(len(shifts), verbose) as progress:
-        for corruption, severity in shifts:
-            logits, labels = store.shifted(
-                corruption,
-                severity,
-                lambda corruption=corruption, severity=severity: _predict(
-                    infer,
-                    sets.batches(corruption, severity, batch_size),
-                    count,
-                ),
+
+        def add(shift, logits, labels):
+            rows_of[shift] = _rows(
+                data.name, *shift, logits, labels, calibrators
             )
-            rows += _rows(
-                data.name, corruption, severity, logits, labels, calibrators
-            )
-            progress.update(f"{corruption} {severity}")
-    return rows
+            progress.update("{} {}".format(*shift))
+
+        missing = []
+        for shift in shifts:
+            there = store.shifted(*shift)
+            if there is None:
+                missing.append(shift)
+            else:
+                add(shift, *there)
+        for shift, predictions in _walk(
+            infer, sets, missing, batch_size, count
+        ):
+            store.keep_shifted(*shift, *predictions)
+            add(shift, *predictions)
+    return rows + [row for shift in shifts for row in rows_of[shift]]
+
+
+def _walk(infer, sets, shifts, batch_size, count):
+    """Yields each pair of a corruption and a severity, and its predictions."""
+    num_batches = -(-count // batch_size)
+    batches = iter(sets.walk(shifts, batch_size, num_batches)) if shifts else ()
+    for shift in shifts:
+        few = itertools.islice(batches, num_batches)
+        yield shift, _predict(infer, few, count)
 
 
 def _compiled(model):
@@ -161,14 +180,11 @@ def _compiled(model):
 
 
 def _predict(infer, batches, count=None):
-    logits, labels, done = [], [], 0
+    logits, labels = [], []
     for images, y, weights in batches:
         kept = weights.numpy() > 0
         logits.append(infer(images).numpy()[kept])
         labels.append(y.numpy()[kept])
-        done += kept.sum()
-        if count is not None and done >= count:
-            break
     return np.concatenate(logits)[:count], np.concatenate(labels)[:count]
 
 

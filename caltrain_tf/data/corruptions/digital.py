@@ -1,5 +1,7 @@
 """What storing an image does: large pixels and JPEG."""
 
+import functools
+
 import tensorflow as tf
 
 from caltrain_tf.data.corruptions import separable
@@ -27,10 +29,16 @@ def jpeg_compression(pixels, quality):
         pixels: A uint8 tensor, `(batch, size, size, 3)`.
         quality: Of the files.
     """
+    return _through_files(quality)(pixels)
 
+
+@functools.lru_cache(maxsize=8)
+def _through_files(quality):
     def through_file(pixels):
         encoded = tf.io.encode_jpeg(pixels, quality=quality)
         decoded = tf.io.decode_jpeg(encoded, dct_method="INTEGER_ACCURATE")
         return tf.ensure_shape(decoded, pixels.shape)
 
-    return tf.map_fn(through_file, pixels)
+    return tf.function(
+        lambda pixels: tf.map_fn(through_file, pixels), reduce_retracing=True
+    )
