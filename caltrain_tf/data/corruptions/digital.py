@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.data.corruptions import separable
@@ -10,16 +11,17 @@ from caltrain_tf.data.corruptions.rounding import nearest
 
 def pixelate(images, draws, factor):
     """Shrinks an image and enlarges it again, with a box filter."""
-    size = images.shape[-1]
+    count, channels, size, _ = images.shape
     small = int(size * factor)
-    for matrix in (
-        separable.box_matrix(size, small),
-        separable.box_matrix(small, size),
-    ):
-        # Image libraries keep 256 levels after each step.
-        images = nearest(images @ matrix.T.copy())
-        images = nearest(matrix @ images)
-    return images
+    matrix = separable.box_matrix(size, small)
+    # Image libraries keep 256 levels after each step.
+    images = nearest(images @ matrix.T.copy())
+    images = nearest(matrix @ images)
+    # Enlarging takes pixels as they are.
+    nearby = separable.box_matrix(small, size).argmax(axis=1)
+    places = nearby[:, np.newaxis] * small + nearby
+    images = images.reshape(count, channels, small * small)
+    return images.take(places, axis=2)
 
 
 def jpeg_compression(pixels, quality):

@@ -63,31 +63,57 @@ def _sample(images, rows, columns, border):
         columns: The same.
         border: As in `separable.fold`.
     """
-    count, _, size, _ = images.shape
-    (top, bottom), down = _neighbours(rows, size, border)
-    (left, right), across = _neighbours(columns, size, border)
-    first = np.arange(count).reshape(-1, 1, 1) * size**2
-    # Each by itself, so that all are read at the same places.
-    planes = np.ascontiguousarray(np.moveaxis(images, 1, 0))
-    result = np.zeros_like(planes)
-    for y, row_weight in ((top, 1 - down), (bottom, down)):
-        y = y * size + first
-        for x, column_weight in ((left, 1 - across), (right, across)):
-            places, weight = y + x, row_weight * column_weight
-            for plane, total in zip(planes, result, strict=True):
-                values = plane.take(places, mode="wrap")
-                values *= weight
-                total += values
-    return np.ascontiguousarray(np.moveaxis(result, 0, 1))
+    size = images.shape[-1]
+    rows, down, height = _pixels_before(rows, size, border)
+    columns, across, width = _pixels_before(columns, size, border)
+    # With what is outside, so that all neighbours are there: of a pixel in the
+    # line of all, those at the same few distances.
+    padded = images.take(height, axis=2).take(width, axis=3)
+    count, channels, height, width = padded.shape
+    line = padded.reshape(-1)
+    rows *= width
+    rows += columns
+    rows += np.arange(count).reshape(-1, 1, 1) * (channels * height * width)
+    up, back = 1 - down, 1 - across
+    weights = (
+        (0, up * back),
+        (1, up * across),
+        (width, down * back),
+        (width + 1, down * across),
+    )
+    result = np.empty_like(images)
+    values, total = np.empty((2, count, size, size), np.float32)
+    for channel in range(channels):
+        total[:] = 0
+        for distance, weight in weights:
+            start = channel * height * width + distance
+            line[start:].take(rows, out=values, mode="clip")
+            values *= weight
+            total += values
+        result[:, channel] = total
+    return result
 
 
-def _neighbours(places, size, border):
-    """Returns the pixels before and after, and how far the place is on."""
+def _pixels_before(places, size, border):
+    """Returns the pixels before places, in a padded image.
+
+    Args:
+        places: In pixels, of any shape.
+        size: Of the image.
+        border: As in `separable.fold`.
+
+    Returns:
+        The pixels' indices, how far the places are on, and which pixel of the
+        image each of the padded one is.
+    """
     before = np.floor(places)
     share = places - before
     before = before.astype(np.intp)
-    lowest = before.min()
+    lowest, highest = before.min(), before.max()
+    if highest - lowest > 2 * size:
+        # Far away it is all the same again.
+        before %= separable.period(size, border)
+        lowest, highest = before.min(), before.max()
     before -= lowest
-    inside = np.arange(lowest, lowest + before.max() + 2)
-    inside = separable.fold(inside, size, border)
-    return (inside.take(before), inside[1:].take(before)), share
+    inside = np.arange(lowest, highest + 2)
+    return before, share, separable.fold(inside, size, border)

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 
-from caltrain_tf.data.corruptions import separable
 from caltrain_tf.data.corruptions.rounding import nearest
 
 # In levels: what the end of a streak weighs that is left out.
@@ -50,11 +49,9 @@ def _sum_of_moved(images, down, right, weights):
         weights: `(taps,)`.
     """
     size = images.shape[-1]
-    padded = images
-    for axis, moves in ((2, down), (3, right)):
-        places = np.arange(moves.min(), moves.max() + size)
-        places = separable.fold(places, size, "edge")
-        padded = padded.take(places, axis=axis)
+    # No pixel moves less far than the first, which stays.
+    around = [(-moves.min(), moves.max()) for moves in (down, right)]
+    padded = np.pad(images, [(0, 0), (0, 0), *around], "edge")
     # All parts of an image's size, as views.
     parts = np.lib.stride_tricks.sliding_window_view(
         padded, (size, size), axis=(2, 3)
