@@ -63,57 +63,36 @@ def _sample(images, rows, columns, border):
         columns: The same.
         border: As in `separable.fold`.
     """
-    size = images.shape[-1]
-    rows, down, height = _pixels_before(rows, size, border)
-    columns, across, width = _pixels_before(columns, size, border)
-    # With what is outside, so that all neighbours are there: of a pixel in the
-    # line of all, those at the same few distances.
-    padded = images.take(height, axis=2).take(width, axis=3)
-    count, channels, height, width = padded.shape
-    line = padded.reshape(-1)
-    rows *= width
-    rows += columns
-    rows += np.arange(count).reshape(-1, 1, 1) * (channels * height * width)
-    up, back = 1 - down, 1 - across
-    weights = (
-        (0, up * back),
-        (1, up * across),
-        (width, down * back),
-        (width + 1, down * across),
-    )
-    result = np.empty_like(images)
-    values, total = np.empty((2, count, size, size), np.float32)
-    for channel in range(channels):
-        total[:] = 0
-        for distance, weight in weights:
-            start = channel * height * width + distance
-            line[start:].take(rows, out=values, mode="clip")
-            values *= weight
-            total += values
-        result[:, channel] = total
+    count, channels, size, _ = images.shape
+    (top, bottom), down = _neighbours(rows, size, border)
+    (left, right), across = _neighbours(columns, size, border)
+    first = np.arange(count).reshape(-1, 1, 1) * (channels * size**2)
+    line = images.reshape(-1)
+    result = np.zeros_like(images)
+    places, weight = np.empty_like(top), np.empty_like(down)
+    values = np.empty_like(down)
+    for y, row_weight in ((top, 1 - down), (bottom, down)):
+        y *= size
+        y += first
+        for x, column_weight in ((left, 1 - across), (right, across)):
+            np.add(y, x, out=places)
+            np.multiply(row_weight, column_weight, out=weight)
+            # Each by itself, so that all are read at the same places.
+            for channel in range(channels):
+                rest = line[channel * size**2 :]
+                rest.take(places, out=values, mode="wrap")
+                values *= weight
+                result[:, channel] += values
     return result
 
 
-def _pixels_before(places, size, border):
-    """Returns the pixels before places, in a padded image.
-
-    Args:
-        places: In pixels, of any shape.
-        size: Of the image.
-        border: As in `separable.fold`.
-
-    Returns:
-        The pixels' indices, how far the places are on, and which pixel of the
-        image each of the padded one is.
-    """
+def _neighbours(places, size, border):
+    """Returns the pixels before and after, and how far the place is on."""
     before = np.floor(places)
     share = places - before
     before = before.astype(np.intp)
-    lowest, highest = before.min(), before.max()
-    if highest - lowest > 2 * size:
-        # Far away it is all the same again.
-        before %= separable.period(size, border)
-        lowest, highest = before.min(), before.max()
+    lowest = before.min()
     before -= lowest
-    inside = np.arange(lowest, highest + 2)
-    return before, share, separable.fold(inside, size, border)
+    inside = np.arange(lowest, lowest + before.max() + 2)
+    inside = separable.fold(inside, size, border)
+    return (inside.take(before), inside[1:].take(before)), share

@@ -1,5 +1,6 @@
 """Motion blur: a streak in one direction, another one for each image."""
 
+import functools
 import math
 
 import numpy as np
@@ -28,15 +29,20 @@ def streak(images, angles, radius, sigma):
         radius: The line has `2 * radius + 1` pixels.
         sigma: Standard deviation of the Gaussian, in pixels.
     """
-    weights = np.exp(-0.5 * (np.arange(2 * radius + 1) / sigma) ** 2)
-    weights = (weights / weights.sum()).astype(np.float32)
-    later = np.cumsum(weights[::-1])[::-1]
-    weights = weights[later * 255 > _NEGLIGIBLE]
+    weights = _weights(radius, sigma)
     radians = angles * np.float32(math.pi / 180)
     moves = np.stack([np.sin(radians), np.cos(radians)])[..., np.newaxis]
     moves = moves * np.arange(len(weights), dtype=np.float32)
     moves = np.ceil(moves - np.float32(0.5)).astype(int)
     return nearest(_sum_of_moved(images, *moves, weights))
+
+
+@functools.lru_cache(maxsize=32)
+def _weights(radius, sigma):
+    weights = np.exp(-0.5 * (np.arange(2 * radius + 1) / sigma) ** 2)
+    weights = (weights / weights.sum()).astype(np.float32)
+    later = np.cumsum(weights[::-1])[::-1]
+    return weights[later * 255 > _NEGLIGIBLE]
 
 
 def _sum_of_moved(images, down, right, weights):

@@ -26,14 +26,10 @@ def fold(indices, size, border):
     """
     if border == "edge":
         return np.clip(indices, 0, size - 1)
-    indices = indices % period(size, border)
-    last = period(size, border) - int(border == "symmetric")
-    return np.minimum(indices, last - indices)
-
-
-def period(size, border):
-    """Returns after how many pixels a mirrored border repeats itself."""
-    return 2 * size if border == "symmetric" else max(2 * size - 2, 1)
+    symmetric = border == "symmetric"
+    period = 2 * size if symmetric else max(2 * size - 2, 1)
+    indices = indices % period
+    return np.minimum(indices, period - int(symmetric) - indices)
 
 
 @functools.lru_cache(maxsize=32)
