@@ -47,13 +47,6 @@ def in_passes(dataset, transforms, num_batches):
         >>> [int(images[0, 0, 0, 0]) for images, _, _ in passes]
         [3, 4]
     """
-    # Once here: what is wrong with one is an error now, not one of the input
-    # pipeline later.
-    with tf.device("CPU:0"):
-        shape = dataset.element_spec[0].shape
-        image = tf.zeros([1, *shape[1:]], tf.uint8)
-        for transform in transforms:
-            transform(image, tf.zeros([1], tf.int64))
 
     def call(index, images, places):
         # Whatever devices there are, the input pipeline runs on the host.

@@ -1,6 +1,8 @@
 """The shift benchmark: a network on corrupted test sets."""
 
+import contextlib
 import itertools
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +20,7 @@ from caltrain_tf.evaluation.weights_digest import weights_digest
 
 # The clean test set's corruption, and outputs as they are.
 NONE = "none"
+_SECONDS_A_TURN = 2e-4
 _METRICS = {
     "accuracy": metrics.accuracy,
     "nll": metrics.negative_log_likelihood,
@@ -163,10 +166,28 @@ def evaluate_shift(
 def _walk(infer, sets, shifts, batch_size, count):
     """Yields each pair of a corruption and a severity, and its predictions."""
     num_batches = -(-count // batch_size)
-    batches = iter(sets.walk(shifts, batch_size, num_batches)) if shifts else ()
-    for shift in shifts:
-        few = itertools.islice(batches, num_batches)
-        yield shift, _predict(infer, few, count)
+    if not shifts:
+        return
+    with _short_turns():
+        batches = iter(sets.walk(shifts, batch_size, num_batches))
+        for shift in shifts:
+            few = itertools.islice(batches, num_batches)
+            yield shift, _predict(infer, few, count)
+
+
+@contextlib.contextmanager
+def _short_turns():
+    """Lets Python's threads take turns after a fraction of a millisecond.
+
+    The network's thread needs the interpreter for microseconds a batch, but
+    would wait for 5 ms, several times, while another thread makes images.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SECONDS_A_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _compiled(model):

@@ -43,15 +43,7 @@ def test_each_transform_has_the_first_batches():
         assert int(label[0]) == int(place[0]) == row
 
 
-def test_a_bad_transform_is_an_error_at_once():
-    def bad(images, places):
-        raise ValueError("no such folder")
-
-    with pytest.raises(ValueError, match="no such folder"):
-        in_passes(examples(), [add(0), bad], num_batches=4)
-
-
-def test_a_later_error_is_one_of_the_caller():
+def test_an_error_is_one_of_the_caller():
     def late(images, places):
         if np.asarray(places)[0] == 2:
             raise ValueError("no third image")
@@ -81,5 +73,5 @@ def test_only_a_few_are_made_ahead():
     passes = in_passes(examples(), [count] * 100, num_batches=6)
     passes = iter(passes.prefetch(BATCHES_AHEAD))
     next(passes)
-    # Beyond those of the check, and those that are under way in parallel.
-    assert settled() <= 100 + 1 + BATCHES_AHEAD + 2 * os.cpu_count()
+    # And those that are under way in parallel.
+    assert settled() <= 1 + BATCHES_AHEAD + 2 * os.cpu_count()

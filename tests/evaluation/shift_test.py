@@ -1,4 +1,5 @@
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -155,8 +156,10 @@ def test_sets_before_an_interruption_are_kept(run, data, tmp_path):
             yield from super().walk(*args).take(7)
             raise KeyboardInterrupt
 
+    turns = sys.getswitchinterval()
     with pytest.raises(KeyboardInterrupt):
         evaluate(Network(), data, tmp_path, sets=Interrupted(data))
+    assert sys.getswitchinterval() == turns
     shifted = {path.name for path in tmp_path.glob("*_[1-5].npz")}
     assert shifted == {"gaussian_noise_1.npz", "gaussian_noise_5.npz"}
     network = Network()
