@@ -21,8 +21,8 @@ import time
 import numpy as np
 
 import caltrain_tf as ct
-from caltrain_tf.evaluation.shift import _compiled
-from caltrain_tf.evaluation.shift import _walk
+from caltrain_tf.evaluation.inference import compiled
+from caltrain_tf.evaluation.inference import walk
 
 BATCH_SIZE = 256
 REPEATS = 2
@@ -95,7 +95,7 @@ def main():
     images = rng.integers(0, 256, shape, dtype=np.uint8)
     labels = rng.integers(0, 10, args.num_examples)
     data = ct.data.ArrayData("random", {"test": (images, labels)})
-    infer = _compiled(model)
+    infer = compiled(model)
     inputs = [batch[0] for batch in data.eval_batches("test", BATCH_SIZE)]
 
     def forward(num_sets=1):
@@ -112,7 +112,7 @@ def main():
 
     def walk_row(label, sets, shifts):
         def whole():
-            for _ in _walk(infer, sets, shifts, BATCH_SIZE, args.num_examples):
+            for _ in walk(infer, sets, shifts, BATCH_SIZE, args.num_examples):
                 pass
 
         alone, whole = seconds(lambda: forward(len(shifts)), whole)

@@ -1,17 +1,15 @@
 """The shift benchmark: a network on corrupted test sets."""
 
-import contextlib
-import itertools
-import sys
-
 import numpy as np
-import tensorflow as tf
 
 from caltrain_tf import metrics
 from caltrain_tf.data.corruptions import NAMES
 from caltrain_tf.data.corruptions import SEVERITIES
 from caltrain_tf.data.corruptions import get as get_corruption
 from caltrain_tf.data.shifted_sets import GeneratedSets
+from caltrain_tf.evaluation.inference import compiled
+from caltrain_tf.evaluation.inference import predict
+from caltrain_tf.evaluation.inference import walk
 from caltrain_tf.evaluation.prediction_store import PredictionStore
 from caltrain_tf.evaluation.results import fit_calibrators
 from caltrain_tf.evaluation.set_progress import SetProgress
@@ -20,7 +18,6 @@ from caltrain_tf.evaluation.weights_digest import weights_digest
 
 # The clean test set's corruption, and outputs as they are.
 NONE = "none"
-_SECONDS_A_TURN = 2e-4
 _METRICS = {
     "accuracy": metrics.accuracy,
     "nll": metrics.negative_log_likelihood,
@@ -78,6 +75,7 @@ def evaluate_shift(
 
     Example:
         >>> import numpy as np
+        >>> import tensorflow as tf
         >>> import caltrain_tf as ct
         >>> rng = np.random.default_rng(0)
         >>> images = rng.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
@@ -120,16 +118,16 @@ def evaluate_shift(
             **(description or {}),
         },
     )
-    infer = _compiled(model)
+    infer = compiled(model)
 
     def clean(split):
         batches = data.eval_batches(split, batch_size)
         return store.clean(
             split,
-            lambda: _predict(infer, batches),
+            lambda: predict(infer, batches),
             lambda logits, labels: (
                 len(labels) == data.num_examples[split]
-                and _same(_predict(infer, batches.take(1)), (logits, labels))
+                and _same(predict(infer, batches.take(1)), (logits, labels))
             ),
         )
 
@@ -155,58 +153,10 @@ def evaluate_shift(
                 missing.append(shift)
             else:
                 add(shift, *there)
-        for shift, predictions in _walk(
-            infer, sets, missing, batch_size, count
-        ):
+        for shift, predictions in walk(infer, sets, missing, batch_size, count):
             store.keep_shifted(*shift, *predictions)
             add(shift, *predictions)
     return rows + [row for shift in shifts for row in rows_of[shift]]
-
-
-def _walk(infer, sets, shifts, batch_size, count):
-    """Yields each pair of a corruption and a severity, and its predictions."""
-    num_batches = -(-count // batch_size)
-    if not shifts:
-        return
-    with _short_turns():
-        batches = iter(sets.walk(shifts, batch_size, num_batches))
-        for shift in shifts:
-            few = itertools.islice(batches, num_batches)
-            yield shift, _predict(infer, few, count)
-
-
-@contextlib.contextmanager
-def _short_turns():
-    """Lets Python's threads take turns after a fraction of a millisecond.
-
-    The network's thread needs the interpreter for microseconds a batch, but
-    would wait for 5 ms, several times, while another thread makes images.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SECONDS_A_TURN)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def _compiled(model):
-    @tf.function(reduce_retracing=True)
-    def infer(images):
-        if hasattr(model, "trainable_variables"):
-            return tf.cast(model(images, training=False), tf.float32)
-        return tf.cast(model(images), tf.float32)
-
-    return infer
-
-
-def _predict(infer, batches, count=None):
-    logits, labels = [], []
-    for images, y, weights in batches:
-        kept = weights.numpy() > 0
-        logits.append(infer(images).numpy()[kept])
-        labels.append(y.numpy()[kept])
-    return np.concatenate(logits)[:count], np.concatenate(labels)[:count]
 
 
 def _same(first, stored):
