@@ -3,26 +3,26 @@
     python benchmarks/shift.py [--model=NAME] [--num_examples=N]
         [--corruptions=fog,snow] [--severity=S]
 
-In a minute: --num_examples=512 --corruptions=fog,defocus_blur,pixelate
+In half a minute: --num_examples=512 --corruptions=fog,defocus_blur,pixelate
 
 The network, WRN-10-1 of the quickstart when none is named, runs over corrupted
-images of 32 x 32 pixels as the evaluation does, and over as many stored inputs
-that are in memory. 100% means that images cost nothing. Twice: in the
-processor's time, summed over its cores, which other programs disturb little,
-and by the clock, where images are made while the network runs. `stored` are
-images as of the published arrays; the others are made on the fly.
+sets of 32 x 32 pixels as the evaluation does, one after another, and over as
+many stored inputs that are in memory. 100% means that images cost nothing.
+Twice: in the processor's time, summed over its cores, which other programs
+disturb little, and by the clock, where images are made while the network runs.
+`stored` are sets as of the published arrays; the others are made on the fly,
+and before that each corruption is timed by itself, without the network.
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 
 import numpy as np
 
 import caltrain_tf as ct
-from caltrain_tf.evaluation.shift import _compiled
-from caltrain_tf.evaluation.shift import _predict
+from caltrain_tf.evaluation.inference import compiled
+from caltrain_tf.evaluation.inference import walk
 
 BATCH_SIZE = 256
 REPEATS = 2
@@ -87,7 +87,7 @@ def arguments():
 
 
 def main():
-    """Prints a row for each corruption, and the means."""
+    """Prints a row for each corruption, and those of whole walks."""
     args = arguments()
     model = ct.models.get(args.model, num_classes=10, input_shape=(32, 32, 3))
     rng = np.random.default_rng(0)
@@ -95,39 +95,56 @@ def main():
     images = rng.integers(0, 256, shape, dtype=np.uint8)
     labels = rng.integers(0, 10, args.num_examples)
     data = ct.data.ArrayData("random", {"test": (images, labels)})
-    infer = _compiled(model)
+    infer = compiled(model)
     inputs = [batch[0] for batch in data.eval_batches("test", BATCH_SIZE)]
 
-    def forward():
-        for batch in inputs:
-            infer(batch).numpy()
+    def forward(num_sets=1):
+        for _ in range(num_sets):
+            for batch in inputs:
+                infer(batch).numpy()
 
-    print(
-        f"{args.model}, {args.num_examples} images, severity {args.severity}; "
-        f"us an image\n{'':<20}{'processor time':^28}{'wall clock':^28}\n"
-        f"{'':<20}" + f"{'forward':>10}{'all':>10}{'share':>8}" * 2
-    )
-    shares = []
-
-    def row(label, sets, corruption):
-        dataset = sets.batches(corruption, args.severity, BATCH_SIZE)
-        alone, whole = seconds(forward, lambda: _predict(infer, dataset))
-        shares.append(alone / whole)
-        cells = "".join(
-            f"{1e6 * first / args.num_examples:>10.0f}"
-            f"{1e6 * second / args.num_examples:>10.0f}{first / second:>8.0%}"
-            for first, second in zip(alone, whole, strict=True)
+    def cells(alone, whole, num_sets=1):
+        per_image = 1e6 / (num_sets * args.num_examples)
+        return (
+            f"{alone * per_image:>10.0f}{whole * per_image:>10.0f}"
+            f"{alone / whole:>8.0%}"
         )
-        print(f"{label:<20}{cells}", flush=True)
 
-    with tempfile.TemporaryDirectory() as folder:
-        row("stored", stored_sets(folder, images, labels), "fog")
-    shares.clear()
-    generated = ct.data.GeneratedSets(data)
+    def walk_row(label, sets, shifts):
+        def whole():
+            for _ in walk(infer, sets, shifts, BATCH_SIZE, args.num_examples):
+                pass
+
+        alone, whole = seconds(lambda: forward(len(shifts)), whole)
+        print(
+            f"{label:<20}"
+            + "".join(map(cells, alone, whole, [len(shifts)] * len(CLOCKS))),
+            flush=True,
+        )
+
+    title = f"{'forward':>10}{'all':>10}{'share':>8}"
+    print(
+        f"{args.model}, {args.num_examples} images a set, severity "
+        f"{args.severity}; us an image\n"
+        f"{'':<20}{'processor time':^28}{'wall clock':^28}\n"
+        f"{'':<20}{title * len(CLOCKS)}"
+    )
     for corruption in args.corruptions:
-        row(corruption, generated, corruption)
-    means = [statistics.mean(column) for column in zip(*shares, strict=True)]
-    print(f"{'mean on the fly':<20}" + "".join(f"{m:>28.0%}" for m in means))
+        corrupt = ct.data.corruptions.get(corruption, args.severity)
+
+        def make(corrupt=corrupt):
+            for start in range(0, args.num_examples, BATCH_SIZE):
+                few = images[start : start + BATCH_SIZE]
+                corrupt(few, np.arange(start, start + len(few))).numpy()
+
+        (alone, _), (made, _) = seconds(forward, make)
+        print(f"{corruption:<20}{cells(alone, alone + made)}", flush=True)
+    shifts = [(corruption, args.severity) for corruption in args.corruptions]
+    walk_row("all, on the fly", ct.data.GeneratedSets(data), shifts)
+    with tempfile.TemporaryDirectory() as folder:
+        stored = stored_sets(folder, images, labels)
+        severities = ct.data.corruptions.SEVERITIES
+        walk_row("stored", stored, [("fog", level) for level in severities])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.data.in_memory import InMemoryImages
+from caltrain_tf.data.passes import BATCHES_AHEAD
+from caltrain_tf.data.passes import in_passes
+from caltrain_tf.data.passes import transformed
 
 
 class ArrayData:
@@ -50,23 +53,34 @@ class ArrayData:
 
     def eval_batches(self, split, batch_size, *, transform=None):
         """Returns (image, label, weight); see `ImageData.eval_batches`."""
+        dataset = self._examples(split, batch_size)
+        if transform is not None:
+            dataset = transformed(dataset, transform)
+        return self._finished(split, dataset)
+
+    def eval_passes(self, split, batch_size, transforms, num_batches):
+        """Returns passes over a split; see `ImageData.eval_passes`."""
+        dataset = self._examples(split, batch_size)
+        return self._finished(
+            split, in_passes(dataset, transforms, num_batches)
+        )
+
+    def _examples(self, split, batch_size):
         if split not in self._splits:
             raise ValueError(
                 f"`split` must be one of {tuple(self._splits)}. "
                 f"Received: split={split!r}"
             )
         examples = InMemoryImages(*self._splits[split], max_shift=0, flip=False)
-        size = self.num_examples[split]
+        return examples.eval_batches(batch_size, rows=range(batch_size))
 
+    def _finished(self, split, dataset):
         def finish(images, labels, places):
-            if transform is not None:
-                images = transform(images, places)
-            weights = tf.cast(places < size, tf.float32)
+            weights = tf.cast(places < self.num_examples[split], tf.float32)
             return self._preprocess(images), labels, weights
 
-        dataset = examples.eval_batches(batch_size, rows=range(batch_size))
         dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        return dataset.prefetch(BATCHES_AHEAD)
 
 
 def _to_unit(images):

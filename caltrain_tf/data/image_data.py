@@ -5,6 +5,9 @@ import numbers
 import tensorflow as tf
 
 from caltrain_tf.data.normalize import normalize
+from caltrain_tf.data.passes import BATCHES_AHEAD
+from caltrain_tf.data.passes import in_passes
+from caltrain_tf.data.passes import transformed
 from caltrain_tf.data.shards import rows_of_shard
 
 _DTYPES = ("float32", "bfloat16")
@@ -115,26 +118,27 @@ class ImageData:
             A `tf.data.Dataset` of (image, label, weight). Every batch is full;
             the last one is filled up with examples of weight 0.
         """
-        rows = rows_of_shard(batch_size, shard)
-        if split not in self._parts:
-            raise ValueError(
-                f"`split` must be one of {tuple(self._parts)}. "
-                f"Received: split={split!r}"
-            )
-        size = self.num_examples[split]
-        dataset = self._load(self._parts[split]).eval_batches(
-            batch_size, rows=rows
-        )
+        dataset = self._examples(split, batch_size, shard)
+        if transform is not None:
+            dataset = transformed(dataset, transform)
+        num_batches = -(-self.num_examples[split] // batch_size)
+        return self._weighted(split, dataset, num_batches)
 
-        def finish(images, labels, places):
-            if transform is not None:
-                images = tf.ensure_shape(
-                    transform(images, places), images.shape
-                )
-            weights = tf.cast(places < size, tf.float32)
-            return self._normalize(images), labels, weights
+    def eval_passes(self, split, batch_size, transforms, num_batches):
+        """Returns the first batches of a split once for each transform.
 
-        return _finished(dataset, finish, -(-size // batch_size))
+        Args:
+            split: As in `eval_batches`.
+            batch_size: The same.
+            transforms: A sequence of functions as `transform` there.
+            num_batches: Of each pass.
+
+        Returns:
+            A dataset as there, one pass after the other.
+        """
+        dataset = self._examples(split, batch_size, (0, 1))
+        dataset = in_passes(dataset, transforms, num_batches)
+        return self._weighted(split, dataset, len(transforms) * num_batches)
 
     def interleaved(self, held_out_fraction=0.1):
         """Splits the training set for interleaved training.
@@ -169,19 +173,37 @@ class ImageData:
             for bounds in ({"stop": middle}, {"start": middle})
         )
 
+    def _examples(self, split, batch_size, shard):
+        rows = rows_of_shard(batch_size, shard)
+        if split not in self._parts:
+            raise ValueError(
+                f"`split` must be one of {tuple(self._parts)}. "
+                f"Received: split={split!r}"
+            )
+        return self._load(self._parts[split]).eval_batches(
+            batch_size, rows=rows
+        )
+
+    def _weighted(self, split, dataset, num_batches):
+        def finish(images, labels, places):
+            weights = tf.cast(places < self.num_examples[split], tf.float32)
+            return self._normalize(images), labels, weights
+
+        return _finished(dataset, finish, num_batches, BATCHES_AHEAD)
+
     def _normalize(self, images):
         spec = self._spec
         return normalize(images, spec.mean, spec.std, self._dtype)
 
 
-def _finished(dataset, finish, num_batches):
+def _finished(dataset, finish, num_batches, ahead=tf.data.AUTOTUNE):
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
     )
     dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-    dataset = dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+    dataset = dataset.prefetch(ahead).with_options(options)
     # Known also where records are filtered, which `len` then tells.
     return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
 

@@ -1,19 +1,10 @@
 """Where corrupted test sets come from: files, or made from clean images."""
 
-import os
-
-import numpy as np
-import tensorflow as tf
-
 from caltrain_tf.data import corruptions
-from caltrain_tf.data.image_data import ImageData
-from caltrain_tf.data.in_memory import InMemoryImages
-from caltrain_tf.data.parts import Part
-from caltrain_tf.data.specs import SPECS
-from caltrain_tf.data.stored_images import StoredImages
 from caltrain_tf.data.stored_images import find_corrupted
+from caltrain_tf.data.stored_sets import PublishedArrays
+from caltrain_tf.data.stored_sets import StoredSets
 
-_NUM_SEVERITIES = len(corruptions.SEVERITIES)
 # To be changed with the corrupted images: predictions of others are not kept.
 _REVISION = "revision 3"
 
@@ -38,7 +29,10 @@ def shifted_sets(
     Returns:
         An object with `source`, a description, `num_examples`, and
         `batches(corruption, severity, batch_size)`, which returns a dataset
-        of (image, label, weight) as `ImageData.eval_batches` does.
+        of (image, label, weight) as `ImageData.eval_batches` does. For several
+        sets, `walk(shifts, batch_size, num_batches)` goes over the first
+        batches of each pair of a corruption and a severity, one set after the
+        other.
     """
     if corrupted_dir is not None:
         return PublishedArrays(data, corrupted_dir)
@@ -77,108 +71,16 @@ class GeneratedSets:
         transform = corruptions.get(corruption, severity, **self._options)
         return self._data.eval_batches("test", batch_size, transform=transform)
 
-
-class PublishedArrays:
-    """The arrays as CIFAR-10-C and CIFAR-100-C are distributed.
-
-    Args:
-        data: The clean `ImageData`, for the way to normalise.
-        folder: Of `<corruption>.npy`, uint8 `(5 N, height, width, 3)`, the
-            severities one after the other, and `labels.npy`, `(5 N,)`.
-    """
-
-    def __init__(self, data, folder):
-        """See the class."""
-        self._data = data
-        self._folder = os.fspath(folder)
-        self._labels = self._load("labels")
-        if self._labels.ndim != 1 or len(self._labels) % _NUM_SEVERITIES:
-            raise ValueError(
-                "`corrupted_dir` must hold labels of 5 severities, (5 N,). "
-                f"Received: shape={self._labels.shape} in {self._folder}"
-            )
-        self.num_examples = len(self._labels) // _NUM_SEVERITIES
-        self.source = f"arrays of {os.path.abspath(self._folder)}"
-
-    def batches(self, corruption, severity, batch_size):
-        """Returns the batches of one set."""
-        images = self._load(corruption)
-        expected = (len(self._labels), *self._data.image_shape)
-        if images.shape != expected or images.dtype != np.uint8:
-            raise ValueError(
-                f"`{corruption}.npy` must be uint8 of shape {expected}. "
-                f"Received: dtype={images.dtype}, shape={images.shape}"
-            )
-        count = self.num_examples
-        chosen = slice((severity - 1) * count, severity * count)
-        spec = SPECS[self._data.name]
-        examples = InMemoryImages(
-            images[chosen],
-            np.asarray(self._labels[chosen]),
-            max_shift=spec.max_shift,
-            flip=spec.flip,
+    def walk(self, shifts, batch_size, num_batches):
+        """Returns the first batches of several sets; see `shifted_sets`."""
+        frost = [shift for shift in shifts if shift[0] == "frost"]
+        if frost:
+            # What is wrong with the photographs is an error now, not one of the
+            # input pipeline later, whose threads would all read them.
+            self.batches(*frost[0], batch_size)
+        transforms = [
+            corruptions.get(*shift, **self._options) for shift in shifts
+        ]
+        return self._data.eval_passes(
+            "test", batch_size, transforms, num_batches
         )
-        return _as_data(self._data, examples, count).eval_batches(
-            "test", batch_size
-        )
-
-    def _load(self, name):
-        path = os.path.join(self._folder, f"{name}.npy")
-        if not os.path.exists(path):
-            raise FileNotFoundError(
-                f"`corrupted_dir` must hold {name}.npy, as CIFAR-10-C and "
-                "CIFAR-100-C are distributed. "
-                f"Received: corrupted_dir={self._folder!r}"
-            )
-        # Only the severity that is asked for is read.
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-
-
-class StoredSets:
-    """The corrupted sets of TensorFlow Datasets.
-
-    Args:
-        data: The clean `ImageData`.
-        data_dir: The folder of TensorFlow Datasets.
-    """
-
-    def __init__(self, data, data_dir=None):
-        """See the class."""
-        self._data = data
-        self._data_dir = data_dir
-        first = self._builder("brightness", 1)
-        self.source = f"TensorFlow Datasets, {first.info.name}"
-        self.num_examples = StoredImages(first, data.image_shape).size
-
-    def batches(self, corruption, severity, batch_size):
-        """Returns the batches of one set."""
-        builder = self._builder(corruption, severity)
-        examples = StoredImages(builder, self._data.image_shape)
-        return _as_data(self._data, examples, examples.size).eval_batches(
-            "test", batch_size
-        )
-
-    def _builder(self, corruption, severity):
-        builder = find_corrupted(
-            self._data.name, corruption, severity, self._data_dir
-        )
-        if builder is None:
-            raise FileNotFoundError(
-                f"TensorFlow Datasets has no {corruption!r} of severity "
-                f"{severity} of {self._data.name!r}. "
-                f"Received: data_dir={self._data_dir!r}"
-            )
-        return builder
-
-
-def _as_data(data, examples, count):
-    """Returns examples as the test split of data like the clean ones."""
-    dtype = tf.as_dtype(data.eval_batches("test", 1).element_spec[0].dtype)
-    part = Part("test", 0, count)
-    return ImageData(
-        data.name,
-        SPECS[data.name],
-        lambda part: examples,
-        {"test": part},
-        dtype.name,
-    )

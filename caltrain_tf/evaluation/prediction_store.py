@@ -64,22 +64,22 @@ class PredictionStore:
                 stacklevel=4,
             )
             self._remove_shifted()
-        return self._compute(split, compute)
+        predictions = compute()
+        self._save(split, *predictions)
+        return predictions
 
-    def shifted(self, corruption, severity, compute):
-        """Returns the predictions of a corrupted set.
+    def shifted(self, corruption, severity):
+        """Returns `(logits, labels)` of a corrupted set, or None.
 
         Args:
             corruption: Its name.
             severity: Of 1 to 5.
-            compute: Called without arguments where they are not there.
-
-        Returns:
-            `(logits, labels)`.
         """
-        name = f"{corruption}_{severity}"
-        there = self._load(name)
-        return self._compute(name, compute) if there is None else there
+        return self._load(f"{corruption}_{severity}")
+
+    def keep_shifted(self, corruption, severity, logits, labels):
+        """Saves the predictions of a corrupted set."""
+        self._save(f"{corruption}_{severity}", logits, labels)
 
     def _load(self, name):
         if self._folder is None:
@@ -90,11 +90,9 @@ class PredictionStore:
             # Not there, or damaged.
             return None
 
-    def _compute(self, name, compute):
-        predictions = compute()
+    def _save(self, name, logits, labels):
         if self._folder is not None:
-            save_predictions(self._folder / f"{name}.npz", *predictions)
-        return predictions
+            save_predictions(self._folder / f"{name}.npz", logits, labels)
 
     def _remove_shifted(self):
         for name in NAMES + EXTRA_NAMES:

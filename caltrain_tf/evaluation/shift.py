@@ -1,13 +1,15 @@
 """The shift benchmark: a network on corrupted test sets."""
 
 import numpy as np
-import tensorflow as tf
 
 from caltrain_tf import metrics
 from caltrain_tf.data.corruptions import NAMES
 from caltrain_tf.data.corruptions import SEVERITIES
 from caltrain_tf.data.corruptions import get as get_corruption
 from caltrain_tf.data.shifted_sets import GeneratedSets
+from caltrain_tf.evaluation.inference import compiled
+from caltrain_tf.evaluation.inference import predict
+from caltrain_tf.evaluation.inference import walk
 from caltrain_tf.evaluation.prediction_store import PredictionStore
 from caltrain_tf.evaluation.results import fit_calibrators
 from caltrain_tf.evaluation.set_progress import SetProgress
@@ -40,8 +42,10 @@ def evaluate_shift(
 ):
     """Measures a network on its clean test split and under shift.
 
-    One corrupted set at a time is in memory. Temperatures are fitted to the
-    clean calibration split, never to shifted data.
+    One corrupted set's predictions at a time are in memory, and of images a few
+    batches where they are made on the fly: those of the next set while the
+    network runs on the last. Temperatures are fitted to the clean calibration
+    split, never to shifted data.
 
     Args:
         model: A Keras model, or a function from a batch of images to logits.
@@ -71,6 +75,7 @@ def evaluate_shift(
 
     Example:
         >>> import numpy as np
+        >>> import tensorflow as tf
         >>> import caltrain_tf as ct
         >>> rng = np.random.default_rng(0)
         >>> images = rng.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
@@ -113,16 +118,16 @@ def evaluate_shift(
             **(description or {}),
         },
     )
-    infer = _compiled(model)
+    infer = compiled(model)
 
     def clean(split):
         batches = data.eval_batches(split, batch_size)
         return store.clean(
             split,
-            lambda: _predict(infer, batches),
+            lambda: predict(infer, batches),
             lambda logits, labels: (
                 len(labels) == data.num_examples[split]
-                and _same(_predict(infer, batches.take(1)), (logits, labels))
+                and _same(predict(infer, batches.take(1)), (logits, labels))
             ),
         )
 
@@ -132,44 +137,26 @@ def evaluate_shift(
     rows = _rows(
         data.name, NONE, 0, logits[:count], labels[:count], calibrators
     )
+    rows_of = {}
     with SetProgress(len(shifts), verbose) as progress:
-        for corruption, severity in shifts:
-            logits, labels = store.shifted(
-                corruption,
-                severity,
-                lambda corruption=corruption, severity=severity: _predict(
-                    infer,
-                    sets.batches(corruption, severity, batch_size),
-                    count,
-                ),
+
+        def add(shift, logits, labels):
+            rows_of[shift] = _rows(
+                data.name, *shift, logits, labels, calibrators
             )
-            rows += _rows(
-                data.name, corruption, severity, logits, labels, calibrators
-            )
-            progress.update(f"{corruption} {severity}")
-    return rows
+            progress.update("{} {}".format(*shift))
 
-
-def _compiled(model):
-    @tf.function(reduce_retracing=True)
-    def infer(images):
-        if hasattr(model, "trainable_variables"):
-            return tf.cast(model(images, training=False), tf.float32)
-        return tf.cast(model(images), tf.float32)
-
-    return infer
-
-
-def _predict(infer, batches, count=None):
-    logits, labels, done = [], [], 0
-    for images, y, weights in batches:
-        kept = weights.numpy() > 0
-        logits.append(infer(images).numpy()[kept])
-        labels.append(y.numpy()[kept])
-        done += kept.sum()
-        if count is not None and done >= count:
-            break
-    return np.concatenate(logits)[:count], np.concatenate(labels)[:count]
+        missing = []
+        for shift in shifts:
+            there = store.shifted(*shift)
+            if there is None:
+                missing.append(shift)
+            else:
+                add(shift, *there)
+        for shift, predictions in walk(infer, sets, missing, batch_size, count):
+            store.keep_shifted(*shift, *predictions)
+            add(shift, *predictions)
+    return rows + [row for shift in shifts for row in rows_of[shift]]
 
 
 def _same(first, stored):

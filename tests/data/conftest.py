@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import caltrain_tf as ct
+
 NUM_TRAIN, NUM_TEST = 40, 10
 
 
@@ -89,3 +91,18 @@ def imagenet_dir(tmp_path_factory):
     }
     _store(folder, "imagenet2012", "5.1.0", splits, features)
     return folder
+
+
+def labels_and_images(dataset):
+    parts = [
+        (images.numpy()[kept], labels.numpy()[kept])
+        for images, labels, weights in dataset
+        for kept in [weights.numpy() > 0]
+    ]
+    images, labels = zip(*parts, strict=True)
+    return np.concatenate(labels), np.concatenate(images)
+
+
+def normalized_cifar(images):
+    spec = ct.data.SPECS["cifar10"]
+    return (images / 255 - spec.mean) / spec.std

@@ -4,62 +4,14 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
-from tests.data.conftest import _store
 from tests.data.conftest import cifar_images
-
-
-def labels_and_images(dataset):
-    parts = [
-        (images.numpy()[kept], labels.numpy()[kept])
-        for images, labels, weights in dataset
-        for kept in [weights.numpy() > 0]
-    ]
-    images, labels = zip(*parts, strict=True)
-    return np.concatenate(labels), np.concatenate(images)
-
-
-def normalized(images):
-    spec = ct.data.SPECS["cifar10"]
-    return (images / 255 - spec.mean) / spec.std
+from tests.data.conftest import labels_and_images
+from tests.data.conftest import normalized_cifar
 
 
 @pytest.fixture
 def data(cifar10_dir):
     return ct.data.get("cifar10", str(cifar10_dir))
-
-
-@pytest.fixture
-def published(tmp_path):
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (5 * 7, 32, 32, 3), dtype=np.uint8)
-    labels = np.tile(np.arange(7), 5).astype(np.uint8)
-    np.save(tmp_path / "fog.npy", images)
-    np.save(tmp_path / "labels.npy", labels)
-    return tmp_path, images, labels
-
-
-def test_published_arrays_are_read_a_severity_at_a_time(data, published):
-    folder, images, labels = published
-    sets = ct.data.shifted_sets(data, corrupted_dir=folder)
-    assert sets.num_examples == 7 and str(folder) in sets.source
-    for severity in (1, 4):
-        chosen = slice(7 * (severity - 1), 7 * severity)
-        y, x = labels_and_images(sets.batches("fog", severity, 4))
-        np.testing.assert_array_equal(y, labels[chosen])
-        np.testing.assert_allclose(x, normalized(images[chosen]), atol=1e-5)
-
-
-def test_incomplete_folders_are_errors(data, published):
-    folder, images, labels = published
-    sets = ct.data.PublishedArrays(data, folder)
-    with pytest.raises(FileNotFoundError, match="snow.npy"):
-        sets.batches("snow", 1, 4)
-    np.save(folder / "snow.npy", images[:-1])
-    with pytest.raises(ValueError, match=r"`snow.npy` .*\(34, 32, 32, 3\)"):
-        sets.batches("snow", 1, 4)
-    np.save(folder / "labels.npy", labels[:-1])
-    with pytest.raises(ValueError, match=r"shape=\(34,\)"):
-        ct.data.PublishedArrays(data, folder)
 
 
 def test_others_are_made_on_the_fly(data):
@@ -69,44 +21,29 @@ def test_others_are_made_on_the_fly(data):
     assert len(y) == sets.num_examples == 10
     corrupt = ct.data.corruptions.get("contrast", 5)
     expected = corrupt(cifar_images("test"), np.arange(10)).numpy()
-    np.testing.assert_allclose(x, normalized(expected), atol=1e-5)
+    np.testing.assert_allclose(x, normalized_cifar(expected), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "corruption, spelled",
-    [("brightness", "brightness"), ("glass_blur", "frosted_glass_blur")],
-)
-def test_stored_sets_are_those_of_tfds(data, tmp_path, corruption, spelled):
-    import tensorflow_datasets as tfds
+def test_a_walk_is_one_set_after_the_other(data):
+    sets = ct.data.GeneratedSets(data)
+    shifts = [("contrast", 5), ("jpeg_compression", 1), ("snow", 2)]
+    # The last batch is filled up.
+    walk = list(sets.walk(shifts, batch_size=4, num_batches=3))
+    alone = [batch for shift in shifts for batch in sets.batches(*shift, 4)]
+    assert len(walk) == len(alone) == 9
+    for batch, expected in zip(walk, alone, strict=True):
+        for values, others in zip(batch, expected, strict=True):
+            np.testing.assert_array_equal(values, others)
+    first = list(sets.walk(shifts, batch_size=4, num_batches=1))
+    assert len(first) == 3
+    for batch, expected in zip(first, walk[::3], strict=True):
+        np.testing.assert_array_equal(batch[0], expected[0])
 
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
-    examples = [
-        {"image": image, "label": index} for index, image in enumerate(images)
-    ]
-    features = {
-        "image": tfds.features.Image(shape=(32, 32, 3)),
-        "label": tfds.features.ClassLabel(num_classes=10),
-    }
-    for name in {"brightness", spelled}:
-        _store(
-            tmp_path,
-            "cifar10_corrupted",
-            "1.0.0",
-            {"test": examples},
-            features,
-            config=f"{name}_1",
-        )
-    sets = ct.data.StoredSets(data, str(tmp_path))
-    assert "cifar10_corrupted" in sets.source and sets.num_examples == 6
-    y, x = labels_and_images(sets.batches(corruption, 1, 4))
-    np.testing.assert_array_equal(y, range(6))
-    np.testing.assert_allclose(x, normalized(images), atol=1e-5)
-    with pytest.raises(FileNotFoundError, match="'snow' of severity 2"):
-        sets.batches("snow", 2, 4)
-    # Some of them are no reason to leave the others out.
-    sets = ct.data.shifted_sets(data, data_dir=str(tmp_path))
-    assert isinstance(sets, ct.data.GeneratedSets)
+
+def test_a_walk_with_bad_photographs_is_an_error_at_once(data, tmp_path):
+    sets = ct.data.GeneratedSets(data, frost_dir=str(tmp_path))
+    with pytest.raises(ValueError, match="`frost_dir` must hold images"):
+        sets.walk([("contrast", 1), ("frost", 1)], 4, 3)
 
 
 def test_a_complete_store_is_taken(data, monkeypatch):

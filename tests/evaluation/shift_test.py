@@ -1,4 +1,5 @@
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -144,6 +145,26 @@ def test_sets_that_are_there_are_not_computed_again(run, data):
     assert evaluate(network, data, folder) == rows
     assert network.examples == 2 * 64 + 2 * 192
     assert not (folder / "contrast_1.npz.tmp").exists()
+
+
+def test_sets_before_an_interruption_are_kept(run, data, tmp_path):
+    rows, folder = run
+
+    class Interrupted(ct.data.GeneratedSets):
+        def walk(self, *args):
+            # In the third set of six, of three batches each.
+            yield from super().walk(*args).take(7)
+            raise KeyboardInterrupt
+
+    turns = sys.getswitchinterval()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Network(), data, tmp_path, sets=Interrupted(data))
+    assert sys.getswitchinterval() == turns
+    shifted = {path.name for path in tmp_path.glob("*_[1-5].npz")}
+    assert shifted == {"gaussian_noise_1.npz", "gaussian_noise_5.npz"}
+    network = Network()
+    assert evaluate(network, data, tmp_path) == rows
+    assert network.examples == 2 * 64 + 4 * 192
 
 
 @pytest.mark.parametrize(

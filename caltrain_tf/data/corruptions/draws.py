@@ -54,29 +54,42 @@ class Draws:
         half = -(-count // 2)
         # Box and Muller: two of each pair.
         values = _levels(self.bits([2, half]))
-        first = (values[:, 0] + np.float32(0.5)) * np.float32(2.0**-24)
+        radius = values[:, 0] + np.float32(0.5)
+        radius *= np.float32(2.0**-24)
+        np.log(radius, out=radius)
+        radius *= np.float32(-2)
+        np.sqrt(radius, out=radius)
+        radius *= np.float32(scale)
         angle = values[:, 1] * np.float32(2 * math.pi * 2.0**-24)
-        radius = np.float32(scale) * np.sqrt(np.float32(-2) * np.log(first))
-        pairs = (radius * np.cos(angle), radius * np.sin(angle))
-        values = np.concatenate(pairs, axis=1)[:, :count]
-        return values.reshape(-1, *shape) + np.float32(mean)
+        np.cos(angle, out=values[:, 0])
+        np.sin(angle, out=values[:, 1])
+        values *= radius[:, np.newaxis]
+        values += np.float32(mean)
+        values = values.reshape(len(values), -1)[:, :count]
+        return values.reshape(-1, *shape)
 
     def integers(self, shape, low, high):
         """Returns int32 values from `low` to `high` (included)."""
-        span = np.uint32(high - low + 1)
-        values = (self.bits(shape) >> np.uint32(16)) * span >> np.uint32(16)
-        return values.astype(np.int32) + np.int32(low)
+        values = self.bits(shape)
+        values >>= np.uint32(16)
+        values *= np.uint32(high - low + 1)
+        values >>= np.uint32(16)
+        values = values.view(np.int32)
+        values += np.int32(low)
+        return values
 
 
 def _mix(words):
     """Hashes 64-bit words in place."""
+    shifted = np.empty_like(words)
     for shift, factor in _MIXERS:
-        words ^= words >> np.uint64(shift)
+        words ^= np.right_shift(words, np.uint64(shift), out=shifted)
         words *= np.uint64(factor)
-    words ^= words >> np.uint64(31)
+    words ^= np.right_shift(words, np.uint64(31), out=shifted)
     return words
 
 
 def _levels(bits):
     """Returns integers below 2**24, as many as float32 has room for."""
-    return (bits >> np.uint32(8)).astype(np.float32)
+    bits >>= np.uint32(8)
+    return bits.astype(np.float32)

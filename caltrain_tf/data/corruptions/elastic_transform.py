@@ -63,22 +63,27 @@ def _sample(images, rows, columns, border):
         columns: The same.
         border: As in `separable.fold`.
     """
-    count, _, size, _ = images.shape
+    count, channels, size, _ = images.shape
     (top, bottom), down = _neighbours(rows, size, border)
     (left, right), across = _neighbours(columns, size, border)
-    first = np.arange(count).reshape(-1, 1, 1) * size**2
-    # Each by itself, so that all are read at the same places.
-    planes = np.ascontiguousarray(np.moveaxis(images, 1, 0))
-    result = np.zeros_like(planes)
+    first = np.arange(count).reshape(-1, 1, 1) * (channels * size**2)
+    line = images.reshape(-1)
+    result = np.zeros_like(images)
+    places, weight = np.empty_like(top), np.empty_like(down)
+    values = np.empty_like(down)
     for y, row_weight in ((top, 1 - down), (bottom, down)):
-        y = y * size + first
+        y *= size
+        y += first
         for x, column_weight in ((left, 1 - across), (right, across)):
-            places, weight = y + x, row_weight * column_weight
-            for plane, total in zip(planes, result, strict=True):
-                values = plane.take(places, mode="wrap")
+            np.add(y, x, out=places)
+            np.multiply(row_weight, column_weight, out=weight)
+            # Each by itself, so that all are read at the same places.
+            for channel in range(channels):
+                rest = line[channel * size**2 :]
+                rest.take(places, out=values, mode="wrap")
                 values *= weight
-                total += values
-    return np.ascontiguousarray(np.moveaxis(result, 0, 1))
+                result[:, channel] += values
+    return result
 
 
 def _neighbours(places, size, border):

@@ -23,12 +23,16 @@ def glass_blur(images, draws, sigma, reach, iterations):
     matrix = separable.blur_matrix(size, sigma)
     images = truncate(separable.transform(images, matrix))
     visited = size - 2 * reach
-    first = np.arange(count * channels).reshape(count, channels, 1) * size**2
+    first = np.arange(count).reshape(count, 1) * (channels * size**2)
     for _ in range(iterations):
         offsets = draws.integers([2, visited, visited], -reach, reach - 1)
-        sources = _sources(offsets, size)[:, np.newaxis] + first
-        images = images.take(sources)
-    return separable.transform(images.reshape(count, -1, size, size), matrix)
+        sources = (_sources(offsets, size) + first).reshape(count, size, size)
+        line, images = images.reshape(-1), np.empty_like(images)
+        # All channels move alike.
+        for channel in range(channels):
+            rest = line[channel * size**2 :]
+            images[:, channel] = rest.take(sources, mode="wrap")
+    return separable.transform(images, matrix)
 
 
 def _sources(offsets, size):

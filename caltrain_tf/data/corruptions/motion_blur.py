@@ -1,10 +1,10 @@
 """Motion blur: a streak in one direction, another one for each image."""
 
+import functools
 import math
 
 import numpy as np
 
-from caltrain_tf.data.corruptions import separable
 from caltrain_tf.data.corruptions.rounding import nearest
 
 # In levels: what the end of a streak weighs that is left out.
@@ -29,15 +29,20 @@ def streak(images, angles, radius, sigma):
         radius: The line has `2 * radius + 1` pixels.
         sigma: Standard deviation of the Gaussian, in pixels.
     """
-    weights = np.exp(-0.5 * (np.arange(2 * radius + 1) / sigma) ** 2)
-    weights = (weights / weights.sum()).astype(np.float32)
-    later = np.cumsum(weights[::-1])[::-1]
-    weights = weights[later * 255 > _NEGLIGIBLE]
+    weights = _weights(radius, sigma)
     radians = angles * np.float32(math.pi / 180)
     moves = np.stack([np.sin(radians), np.cos(radians)])[..., np.newaxis]
     moves = moves * np.arange(len(weights), dtype=np.float32)
     moves = np.ceil(moves - np.float32(0.5)).astype(int)
     return nearest(_sum_of_moved(images, *moves, weights))
+
+
+@functools.lru_cache(maxsize=32)
+def _weights(radius, sigma):
+    weights = np.exp(-0.5 * (np.arange(2 * radius + 1) / sigma) ** 2)
+    weights = (weights / weights.sum()).astype(np.float32)
+    later = np.cumsum(weights[::-1])[::-1]
+    return weights[later * 255 > _NEGLIGIBLE]
 
 
 def _sum_of_moved(images, down, right, weights):
@@ -50,11 +55,9 @@ def _sum_of_moved(images, down, right, weights):
         weights: `(taps,)`.
     """
     size = images.shape[-1]
-    padded = images
-    for axis, moves in ((2, down), (3, right)):
-        places = np.arange(moves.min(), moves.max() + size)
-        places = separable.fold(places, size, "edge")
-        padded = padded.take(places, axis=axis)
+    # No pixel moves less far than the first, which stays.
+    around = [(-moves.min(), moves.max()) for moves in (down, right)]
+    padded = np.pad(images, [(0, 0), (0, 0), *around], "edge")
     # All parts of an image's size, as views.
     parts = np.lib.stride_tricks.sliding_window_view(
         padded, (size, size), axis=(2, 3)

@@ -13,17 +13,23 @@ def to_pixels(images):
 
 def truncate(images):
     """Returns [0, 1] with only the 256 levels of `to_pixels`."""
-    return np.floor(_levels(images, _TOLERANCE)) / np.float32(255)
+    return _floor(_levels(images, _TOLERANCE))
 
 
 def nearest(images):
     """Returns [0, 1] with only the 256 levels, the nearest ones."""
-    levels = _levels(images, _TOLERANCE + np.float32(0.5))
-    return np.floor(levels) / np.float32(255)
+    return _floor(_levels(images, _TOLERANCE + np.float32(0.5)))
 
 
 def _levels(images, offset):
     levels = np.clip(images, np.float32(0), np.float32(1))
     levels *= np.float32(255)
     levels += offset
+    return levels
+
+
+def _floor(levels):
+    """Works in place: memory that is new costs more than the arithmetic."""
+    np.floor(levels, out=levels)
+    levels /= np.float32(255)
     return levels

@@ -1,5 +1,7 @@
 """Functions of images in NumPy, as part of an input pipeline."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -30,12 +32,16 @@ def by_rows(function, images, places):
         >>> by_rows(fill, images, [4, 7])[:, 0, 0].numpy().tolist()
         [[4, 4, 4], [7, 7, 7]]
     """
-    num_rows = max(1, _VALUES_AT_ONCE // images.shape[1:].num_elements())
 
     def whole(images, places):
         result = np.empty_like(images)
-        for start in range(0, len(images), num_rows):
-            rows = slice(start, start + num_rows)
+        # Of about one size: the calls for a few that are left cost as much.
+        num_parts = min(
+            max(1, round(images.size / _VALUES_AT_ONCE)), len(images)
+        )
+        bounds = np.linspace(0, len(images), num_parts + 1).astype(int)
+        for start, stop in itertools.pairwise(bounds):
+            rows = slice(start, stop)
             result[rows] = function(images[rows], places[rows])
         return result
 

@@ -7,7 +7,7 @@ from caltrain_tf.data.corruptions.motion_blur import streak
 from caltrain_tf.data.corruptions.rounding import truncate
 
 # Of red, green and blue in the brightness that the eye sees.
-_LUMA = np.float32([0.299, 0.587, 0.114]).reshape(3, 1, 1)
+_LUMA = np.float32([0.299, 0.587, 0.114])
 
 
 def snow(images, draws, mean, scale, zoom, threshold, radius, sigma, keep):
@@ -30,10 +30,15 @@ def snow(images, draws, mean, scale, zoom, threshold, radius, sigma, keep):
     flakes *= flakes >= threshold
     angles = draws.uniform([], -135.0, -45.0)
     flakes = streak(truncate(flakes), angles, radius, sigma)
-    luma = (images * _LUMA).sum(axis=1, keepdims=True)
-    white = np.maximum(images, luma * np.float32(1.5) + np.float32(0.5))
-    whitened = np.float32(keep) * images + np.float32(1 - keep) * white
-    return whitened + (flakes + flakes[..., ::-1, ::-1])
+    luma = sum(images[:, i : i + 1] * share for i, share in enumerate(_LUMA))
+    luma *= np.float32(1.5)
+    luma += np.float32(0.5)
+    white = np.maximum(images, luma)
+    white *= np.float32(1 - keep)
+    snowy = np.float32(keep) * images
+    snowy += white
+    snowy += flakes + flakes[..., ::-1, ::-1]
+    return snowy
 
 
 def fog(images, draws, amount, decay):

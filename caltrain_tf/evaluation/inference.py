@@ -1,0 +1,80 @@
+"""Running a network over batches, and over one corrupted set after another."""
+
+import contextlib
+import itertools
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+_SECONDS_A_TURN = 2e-4
+
+
+def compiled(model):
+    """Returns a function from a batch of images to float32 logits.
+
+    Args:
+        model: A Keras model, which runs in inference mode, or a function.
+    """
+
+    @tf.function(reduce_retracing=True)
+    def infer(images):
+        if hasattr(model, "trainable_variables"):
+            return tf.cast(model(images, training=False), tf.float32)
+        return tf.cast(model(images), tf.float32)
+
+    return infer
+
+
+def predict(infer, batches, count=None):
+    """Returns the logits and labels of examples whose weight is above 0.
+
+    Args:
+        infer: Of `compiled`.
+        batches: Of (image, label, weight).
+        count: How many are returned at most.
+    """
+    logits, labels = [], []
+    for images, y, weights in batches:
+        kept = weights.numpy() > 0
+        logits.append(infer(images).numpy()[kept])
+        labels.append(y.numpy()[kept])
+    return np.concatenate(logits)[:count], np.concatenate(labels)[:count]
+
+
+def walk(infer, sets, shifts, batch_size, count):
+    """Runs a network over corrupted sets, one after another.
+
+    Args:
+        infer: Of `compiled`.
+        sets: As of `ct.data.shifted_sets`.
+        shifts: Pairs of a corruption and a severity.
+        batch_size: For inference.
+        count: Only the first examples of each set.
+
+    Yields:
+        Each shift, and its predictions `(logits, labels)`.
+    """
+    num_batches = -(-count // batch_size)
+    if not shifts:
+        return
+    with _short_turns():
+        batches = iter(sets.walk(shifts, batch_size, num_batches))
+        for shift in shifts:
+            few = itertools.islice(batches, num_batches)
+            yield shift, predict(infer, few, count)
+
+
+@contextlib.contextmanager
+def _short_turns():
+    """Lets Python's threads take turns after a fraction of a millisecond.
+
+    The network's thread needs the interpreter for microseconds a batch, but
+    would wait for 5 ms, several times, while another thread makes images.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SECONDS_A_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

@@ -1,0 +1,64 @@
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import caltrain_tf as ct
+from caltrain_tf.evaluation.inference import compiled
+from caltrain_tf.evaluation.inference import predict
+from caltrain_tf.evaluation.inference import walk
+
+SHIFTS = [("contrast", 5), ("fog", 1), ("contrast", 1)]
+
+
+@pytest.fixture
+def data():
+    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
+    return ct.data.ArrayData("mine", {"test": (images, np.arange(10))})
+
+
+@pytest.fixture
+def infer():
+    return compiled(lambda images: tf.reduce_mean(images, axis=[1, 2]))
+
+
+def test_examples_without_weight_are_left_out(data, infer):
+    logits, labels = predict(infer, data.eval_batches("test", 4))
+    np.testing.assert_array_equal(labels, range(10))
+    images, _, _ = next(iter(data.eval_batches("test", 10)))
+    expected = images.numpy().mean(axis=(1, 2))
+    np.testing.assert_allclose(logits, expected, rtol=1e-5)
+    first, _ = predict(infer, data.eval_batches("test", 4), 6)
+    np.testing.assert_array_equal(first, logits[:6])
+
+
+@pytest.mark.parametrize("count", [10, 7, 3])
+def test_a_walk_gives_what_each_set_gives_alone(data, infer, count):
+    sets = ct.data.GeneratedSets(data)
+    walked = list(walk(infer, sets, SHIFTS, 4, count))
+    assert [shift for shift, _ in walked] == SHIFTS
+    for shift, (logits, labels) in walked:
+        alone, _ = predict(infer, sets.batches(*shift, 4), count)
+        np.testing.assert_array_equal(logits, alone)
+        np.testing.assert_array_equal(labels, range(count))
+    assert list(walk(infer, sets, [], 4, count)) == []
+
+
+def test_threads_take_turns_as_before_once_a_walk_ends(data, infer):
+    turns = sys.getswitchinterval()
+    walked = walk(infer, ct.data.GeneratedSets(data), SHIFTS, 4, 10)
+    next(walked)
+    assert sys.getswitchinterval() < turns
+    walked.close()
+    assert sys.getswitchinterval() == turns
+
+
+def test_an_error_in_a_set_reaches_the_caller(infer):
+    def bad(images):
+        raise ValueError("no such preprocessing")
+
+    images = np.zeros((4, 8, 8, 3), np.uint8)
+    data = ct.data.ArrayData("mine", {"test": (images, range(4))}, bad)
+    with pytest.raises(ValueError, match="no such preprocessing"):
+        list(walk(infer, ct.data.GeneratedSets(data), SHIFTS, 4, 4))
