@@ -29,10 +29,10 @@ def shifted_sets(
     Returns:
         An object with `source`, a description, `num_examples`, and
         `batches(corruption, severity, batch_size)`, which returns a dataset
-        of (image, label, weight) as `ImageData.eval_batches` does. For several
-        sets, `walk(shifts, batch_size, num_batches)` goes over the first
-        batches of each pair of a corruption and a severity, one set after the
-        other.
+        of (image, label, weight) as `ImageData.eval_batches` does. Where sets
+        need not be opened one by one, `walk(shifts, batch_size, num_batches)`
+        goes over the first batches of each pair of a corruption and a severity,
+        one set after the other.
     """
     if corrupted_dir is not None:
         return PublishedArrays(data, corrupted_dir)

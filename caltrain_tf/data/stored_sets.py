@@ -110,11 +110,6 @@ class StoredSets:
             "test", batch_size
         )
 
-    def walk(self, shifts, batch_size, num_batches):
-        """Returns the first batches of several sets; see `shifted_sets`."""
-        for shift in shifts:
-            yield from self.batches(*shift, batch_size).take(num_batches)
-
     def _builder(self, corruption, severity):
         builder = find_corrupted(
             self._data.name, corruption, severity, self._data_dir

@@ -47,7 +47,8 @@ def walk(infer, sets, shifts, batch_size, count):
 
     Args:
         infer: Of `compiled`.
-        sets: As of `ct.data.shifted_sets`.
+        sets: As of `ct.data.shifted_sets`. Without `walk`, sets are opened one
+            by one.
         shifts: Pairs of a corruption and a severity.
         batch_size: For inference.
         count: Only the first examples of each set.
@@ -59,8 +60,11 @@ def walk(infer, sets, shifts, batch_size, count):
     if not shifts:
         return
     with _short_turns():
-        batches = iter(sets.walk(shifts, batch_size, num_batches))
+        if hasattr(sets, "walk"):
+            batches = iter(sets.walk(shifts, batch_size, num_batches))
         for shift in shifts:
+            if not hasattr(sets, "walk"):
+                batches = iter(sets.batches(*shift, batch_size))
             few = itertools.islice(batches, num_batches)
             yield shift, predict(infer, few, count)
 

@@ -33,9 +33,17 @@ def test_examples_without_weight_are_left_out(data, infer):
     np.testing.assert_array_equal(first, logits[:6])
 
 
+class OneByOne:
+    """Sets of a user's own, without `walk`."""
+
+    def __init__(self, data):
+        self.batches = ct.data.GeneratedSets(data).batches
+
+
+@pytest.mark.parametrize("kind", [ct.data.GeneratedSets, OneByOne])
 @pytest.mark.parametrize("count", [10, 7, 3])
-def test_a_walk_gives_what_each_set_gives_alone(data, infer, count):
-    sets = ct.data.GeneratedSets(data)
+def test_a_walk_gives_what_each_set_gives_alone(data, infer, count, kind):
+    sets = kind(data)
     walked = list(walk(infer, sets, SHIFTS, 4, count))
     assert [shift for shift, _ in walked] == SHIFTS
     for shift, (logits, labels) in walked:
