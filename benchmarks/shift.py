@@ -25,7 +25,7 @@ from caltrain_tf.evaluation.inference import compiled
 from caltrain_tf.evaluation.inference import walk
 
 BATCH_SIZE = 256
-REPEATS = 2
+REPEATS = 3
 CLOCKS = (time.process_time, time.perf_counter)
 
 

@@ -1,13 +1,9 @@
 """Running a network over batches, and over one corrupted set after another."""
 
-import contextlib
 import itertools
-import sys
 
 import numpy as np
 import tensorflow as tf
-
-_SECONDS_A_TURN = 2e-4
 
 
 def compiled(model):
@@ -59,26 +55,10 @@ def walk(infer, sets, shifts, batch_size, count):
     num_batches = -(-count // batch_size)
     if not shifts:
         return
-    with _short_turns():
-        if hasattr(sets, "walk"):
-            batches = iter(sets.walk(shifts, batch_size, num_batches))
-        for shift in shifts:
-            if not hasattr(sets, "walk"):
-                batches = iter(sets.batches(*shift, batch_size))
-            few = itertools.islice(batches, num_batches)
-            yield shift, predict(infer, few, count)
-
-
-@contextlib.contextmanager
-def _short_turns():
-    """Lets Python's threads take turns after a fraction of a millisecond.
-
-    The network's thread needs the interpreter for microseconds a batch, but
-    would wait for 5 ms, several times, while another thread makes images.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SECONDS_A_TURN)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
+    if hasattr(sets, "walk"):
+        batches = iter(sets.walk(shifts, batch_size, num_batches))
+    for shift in shifts:
+        if not hasattr(sets, "walk"):
+            batches = iter(sets.batches(*shift, batch_size))
+        few = itertools.islice(batches, num_batches)
+        yield shift, predict(infer, few, count)

@@ -1,5 +1,3 @@
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -51,15 +49,6 @@ def test_a_walk_gives_what_each_set_gives_alone(data, infer, count, kind):
         np.testing.assert_array_equal(logits, alone)
         np.testing.assert_array_equal(labels, range(count))
     assert list(walk(infer, sets, [], 4, count)) == []
-
-
-def test_threads_take_turns_as_before_once_a_walk_ends(data, infer):
-    turns = sys.getswitchinterval()
-    walked = walk(infer, ct.data.GeneratedSets(data), SHIFTS, 4, 10)
-    next(walked)
-    assert sys.getswitchinterval() < turns
-    walked.close()
-    assert sys.getswitchinterval() == turns
 
 
 def test_an_error_in_a_set_reaches_the_caller(infer):
