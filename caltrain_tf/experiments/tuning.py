@@ -98,7 +98,7 @@ def tune(
         total = min(limit, _default_trials(space, strategy))
 
     def work(trial, params):
-        say(_progress(queue, trial, total))
+        say(_progress(queue, params, total))
         folder = os.path.join(output_dir, "trials", trial)
         result = run(with_params(config, space, params), folder)
         say(f"  accuracy {result['accuracy']:.2%}, ECE {result['ece']:.2%}")
@@ -178,10 +178,10 @@ def _default_trials(space, strategy):
     )
 
 
-def _progress(queue, trial, total):
+def _progress(queue, params, total):
     outcomes, running = queue.outcomes(), queue.running()
     text = f"trial {len(outcomes) + len(running)} of {total}: " + ", ".join(
-        trial.split("_")
+        f"{name}={value}" for name, value in params.items()
     )
     done = [outcome.seconds for outcome in outcomes.values()]
     if done:

@@ -408,6 +408,7 @@ def test_other_settings_keep_their_types(tmp_path, strategy):
         "loss.options.sb_ece.binning=label,bin",
         "loss.options.sb_ece.root=True,False",
     ]
+    lines = []
     for _ in range(2):
         tuning = quiet_tune(
             config,
@@ -416,8 +417,9 @@ def test_other_settings_keep_their_types(tmp_path, strategy):
             strategy=strategy,
             others=others,
             trials=15,
-            storage=None,
+            say=lines.append,
         )
+    assert ", num_bins=" in lines[0] and ", root=" in lines[0]
     # The second time everything is known.
     assert len(seen) == len(tuning.outcomes)
     for batch_size, binning, root in seen:
