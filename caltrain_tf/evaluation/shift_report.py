@@ -54,7 +54,10 @@ def severity_table(rows):
                 continue
             label = title
             if metric != "accuracy":
-                label += f", {calibrator.replace('_', '-').upper()}"
+                scaling = calibrator.replace("_", "-").upper()
+                label += ", " + (
+                    "no scaling" if calibrator == NONE else scaling
+                )
             lines.append(
                 f"{label:<24}" + "".join(f"{text:>14}" for text in texts)
             )

@@ -135,5 +135,7 @@ def test_a_saved_model_loads(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded.get_layer("final_bn")) is BatchNormalization
-    x = images((2, 8, 8, 3))
-    np.testing.assert_array_equal(model(x), loaded(x))
+    for ours, theirs in zip(
+        model.get_weights(), loaded.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
