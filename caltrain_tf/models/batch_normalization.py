@@ -9,9 +9,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """Keras' layer for images; on TensorFlow, trained by a fused operation.
 
     Keras computes the moments and the normalisation of a training batch by an
-    operation each, and so do their gradients. Without XLA, which would fuse
-    them, they are a third of the time of a small network's step on a CPU.
-    What is computed, the variables and all other cases are Keras'.
+    operation each, and so do their gradients, which is slow without XLA to fuse
+    them (`benchmarks/batch_normalization.py`). What is computed, the variables
+    and all other cases are Keras'.
 
     Example:
         >>> import caltrain_tf as ct
@@ -26,11 +26,14 @@ class BatchNormalization(keras.layers.BatchNormalization):
             return super().call(inputs, training=training, mask=mask)
         import tensorflow as tf
 
-        outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+        outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
             # As in Keras, statistics are never of half precision.
-            ops.cast(inputs, "float32"),
-            ops.convert_to_tensor(self.gamma),
-            ops.convert_to_tensor(self.beta),
+            x=ops.cast(inputs, "float32"),
+            scale=ops.convert_to_tensor(self.gamma),
+            offset=ops.convert_to_tensor(self.beta),
+            mean=[],
+            variance=[],
+            # `tf.nn`'s function would raise it to 1.001e-5.
             epsilon=self.epsilon,
         )
         # The operation gives n / (n - 1) times the variance of the batch.
@@ -53,6 +56,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
             and self.center
             and self.scale
             and self.variable_dtype == "float32"
+            # What GPUs take.
+            and self.epsilon >= 1e-5
             and not self.synchronized
             # Which not every version of Keras has.
             and not getattr(self, "renorm", False)
