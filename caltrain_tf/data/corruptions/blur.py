@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import scipy.sparse
 
 from caltrain_tf.data.corruptions import separable
 
@@ -16,22 +17,20 @@ def gaussian_blur(images, draws, sigma):
 def zoom_blur(images, draws, stop, step):
     """Takes the mean of the image and of ever larger ones."""
     count, channels, size, _ = images.shape
-    across, down = _zooms(size, stop, step)
-    # For all factors at once: first along the columns, then the sum over rows
-    # and factors as one product, where each row has all factors side by side.
-    zoomed = images.reshape(count, channels * size, size) @ across
-    return down @ zoomed.reshape(count, channels, -1, size)
+    # The images side by side: then one entry of the matrix serves them all.
+    columns = images.reshape(count * channels, size * size).T.copy()
+    return (_zooms(size, stop, step) @ columns).T.reshape(images.shape)
 
 
 @functools.lru_cache(maxsize=8)
 def _zooms(size, stop, step):
+    """Returns the mean of all zooms as one matrix of whole images, sparse.
+
+    Larger images differ little: they read the same few pixels.
+    """
     matrices = [np.eye(size)]
     for factor in np.arange(1, stop, step):
         matrices.append(separable.zoom_matrix(size, factor))
-    # In small images, many factors give the same.
-    matrices, counts = np.unique(matrices, axis=0, return_counts=True)
-    shares = counts / counts.sum()
-    across = np.concatenate(matrices).T
-    down = np.stack(shares[:, np.newaxis, np.newaxis] * matrices, axis=-1)
-    down = down.reshape(size, -1)
-    return across.astype(np.float32, order="C"), down.astype(np.float32)
+    matrices = [scipy.sparse.csr_array(matrix) for matrix in matrices]
+    wholes = (scipy.sparse.kron(each, each, "csr") for each in matrices)
+    return (sum(wholes) / len(matrices)).astype(np.float32)
