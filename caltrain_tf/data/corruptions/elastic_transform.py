@@ -64,35 +64,40 @@ def _sample(images, rows, columns, border):
         border: As in `separable.fold`.
     """
     count, channels, size, _ = images.shape
-    (top, bottom), down = _neighbours(rows, size, border)
-    (left, right), across = _neighbours(columns, size, border)
-    first = np.arange(count).reshape(-1, 1, 1) * (channels * size**2)
-    line = images.reshape(-1)
-    result = np.zeros_like(images)
-    places, weight = np.empty_like(top), np.empty_like(down)
-    values = np.empty_like(down)
-    for y, row_weight in ((top, 1 - down), (bottom, down)):
-        y *= size
-        y += first
-        for x, column_weight in ((left, 1 - across), (right, across)):
-            np.add(y, x, out=places)
-            np.multiply(row_weight, column_weight, out=weight)
-            # Each by itself, so that all are read at the same places.
-            for channel in range(channels):
-                rest = line[channel * size**2 :]
-                rest.take(places, out=values, mode="wrap")
-                values *= weight
-                result[:, channel] += values
+    top, left = np.floor(rows), np.floor(columns)
+    down, across = rows - top, columns - left
+    up, back = 1 - down, 1 - across
+    weights = (up * back, up * across, down * back, down * across)
+    # Images with all of their border that is read. There, the neighbours of
+    # all pixels are equally far away, and one array of places is enough.
+    inside_rows, inside_columns = (
+        separable.fold(
+            np.arange(at.min(), at.max() + 2, dtype=int), size, border
+        )
+        for at in (top, left)
+    )
+    width, num_pixels = (
+        len(inside_columns),
+        len(inside_rows) * len(inside_columns),
+    )
+    around = inside_rows[:, np.newaxis] * size + inside_columns
+    line = images.reshape(-1, size * size).take(around, axis=1).reshape(-1)
+    places = (top - top.min()).astype(np.intp)
+    places *= width
+    places += (left - left.min()).astype(np.intp)
+    places += np.arange(count).reshape(-1, 1, 1) * (channels * num_pixels)
+    result = np.empty_like(images)
+    values, total = np.empty_like(down), np.empty_like(down)
+    # Each channel by itself, so that all are read at the same places.
+    for channel in range(channels):
+        total.fill(0)
+        for offset, weight in zip(
+            (0, 1, width, width + 1), weights, strict=True
+        ):
+            rest = line[channel * num_pixels + offset :]
+            # No place is outside; to clip is the fastest way not to check it.
+            rest.take(places, out=values, mode="clip")
+            values *= weight
+            total += values
+        result[:, channel] = total
     return result
-
-
-def _neighbours(places, size, border):
-    """Returns the pixels before and after, and how far the place is on."""
-    before = np.floor(places)
-    share = places - before
-    before = before.astype(np.intp)
-    lowest = before.min()
-    before -= lowest
-    inside = np.arange(lowest, lowest + before.max() + 2)
-    inside = separable.fold(inside, size, border)
-    return (inside.take(before), inside[1:].take(before)), share
