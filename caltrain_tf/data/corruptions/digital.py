@@ -8,6 +8,9 @@ import tensorflow as tf
 from caltrain_tf.data.corruptions import separable
 from caltrain_tf.data.corruptions.rounding import nearest
 
+# Turns of a loop cost as much as the files of small images.
+_IMAGES_A_TURN = 16
+
 
 def pixelate(images, draws, factor):
     """Shrinks an image and enlarges it again, with a box filter."""
@@ -41,6 +44,15 @@ def _through_files(quality):
         decoded = tf.io.decode_jpeg(encoded, dct_method="INTEGER_ACCURATE")
         return tf.ensure_shape(decoded, pixels.shape)
 
-    return tf.function(
-        lambda pixels: tf.map_fn(through_file, pixels), reduce_retracing=True
-    )
+    def through_files(pixels):
+        count, *size = tf.unstack(tf.shape(pixels))
+        # The last turn is filled up with black images.
+        missing = -count % _IMAGES_A_TURN
+        pixels = tf.pad(pixels, [[0, missing]] + 3 * [[0, 0]])
+        turns = tf.map_fn(
+            lambda few: tf.stack([*map(through_file, tf.unstack(few))]),
+            tf.reshape(pixels, [-1, _IMAGES_A_TURN, *size]),
+        )
+        return tf.reshape(turns, [-1, *size])[:count]
+
+    return tf.function(through_files, reduce_retracing=True)
