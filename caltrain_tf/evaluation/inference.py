@@ -9,15 +9,27 @@ import tensorflow as tf
 def compiled(model):
     """Returns a function from a batch of images to float32 logits.
 
+    Where there is nothing but a processor, the two halves of a batch run at
+    once: while one waits for the slowest thread of an operation, or for the
+    input pipeline's, the other one has work.
+
     Args:
         model: A Keras model, which runs in inference mode, or a function.
     """
+    devices = tf.config.list_logical_devices()
+    in_halves = all(device.device_type == "CPU" for device in devices)
 
-    @tf.function(reduce_retracing=True)
-    def infer(images):
+    def run(images):
         if hasattr(model, "trainable_variables"):
             return tf.cast(model(images, training=False), tf.float32)
         return tf.cast(model(images), tf.float32)
+
+    @tf.function(reduce_retracing=True)
+    def infer(images):
+        size = images.shape[0]
+        if in_halves and size and size % 2 == 0:
+            return tf.concat([*map(run, tf.split(images, 2))], axis=0)
+        return run(images)
 
     return infer
 

@@ -31,6 +31,17 @@ def test_examples_without_weight_are_left_out(data, infer):
     np.testing.assert_array_equal(first, logits[:6])
 
 
+@pytest.mark.parametrize("size", [1, 2, 5, 6])
+def test_halves_are_put_together_in_order(size):
+    images = np.random.default_rng(0).normal(size=(size, 4, 4, 3))
+    images = images.astype("float32")
+    model = ct.models.get("wrn-10-1", num_classes=3, input_shape=(4, 4, 3))
+    logits = compiled(model)(tf.constant(images))
+    assert logits.dtype == tf.float32
+    expected = model(images, training=False)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+
+
 class OneByOne:
     """Sets of a user's own, without `walk`."""
 
