@@ -5,13 +5,15 @@
 
 In half a minute: --num_examples=512 --corruptions=fog,defocus_blur,pixelate
 
-The network, WRN-10-1 of the quickstart when none is named, runs over corrupted
-sets of 32 x 32 pixels as the evaluation does, one after another, and over as
-many stored inputs that are in memory. 100% means that images cost nothing.
-Twice: in the processor's time, summed over its cores, which other programs
-disturb little, and by the clock, where images are made while the network runs.
-`stored` are sets as of the published arrays; the others are made on the fly,
-and before that each corruption is timed by itself, without the network.
+First each corruption by itself, without the network. Then the network, WRN-10-1
+of the quickstart when none is named, runs over corrupted sets of 32 x 32 pixels
+as the evaluation does, one after another, in turns with passes over as many
+inputs that are in memory: `plain` is the compiled network, a batch at a time,
+`halves` what the evaluation makes of it. Below them are their shares of the
+time of `all`, the sets with their images. All of it twice: in the processor's
+time, summed over its cores, which other programs disturb less, and by the
+clock, where images are made while the network runs. `stored` are sets as of the
+published arrays. Numbers are medians over the turns.
 """
 
 import argparse
@@ -19,34 +21,37 @@ import tempfile
 import time
 
 import numpy as np
+import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.evaluation.inference import compiled
 from caltrain_tf.evaluation.inference import walk
 
 BATCH_SIZE = 256
-REPEATS = 3
+TURNS = 3
 CLOCKS = (time.process_time, time.perf_counter)
 
 
-def seconds(*functions):
-    """Returns the least times of each function, `(processor, clock)`.
+def times(*functions):
+    """Returns processor and clock time by turn and function.
 
     They take turns, since other programs may disturb any of them.
     """
-    times = [[] for _ in functions]
-    for _ in range(REPEATS + 1):
-        for function, rows in zip(functions, times, strict=True):
+    rows = []
+    for _ in range(TURNS + 1):
+        row = []
+        for function in functions:
             starts = [clock() for clock in CLOCKS]
             function()
-            rows.append(
+            row.append(
                 [
                     clock() - start
                     for clock, start in zip(CLOCKS, starts, strict=True)
                 ]
             )
-    # Without the first, in which functions are compiled.
-    return [np.min(rows[1:], axis=0) for rows in times]
+        rows.append(row)
+    # Without the first turn, in which functions are compiled.
+    return np.array(rows[1:])
 
 
 def stored_sets(folder, images, labels):
@@ -68,7 +73,7 @@ def arguments():
     """Returns the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="wrn-10-1")
-    parser.add_argument("--num_examples", type=int, default=1024)
+    parser.add_argument("--num_examples", type=int, default=2048)
     parser.add_argument(
         "--corruptions",
         type=lambda text: text.split(","),
@@ -95,39 +100,37 @@ def main():
     images = rng.integers(0, 256, shape, dtype=np.uint8)
     labels = rng.integers(0, 10, args.num_examples)
     data = ct.data.ArrayData("random", {"test": (images, labels)})
+    plain = tf.function(lambda images: model(images, training=False))
     infer = compiled(model)
     inputs = [batch[0] for batch in data.eval_batches("test", BATCH_SIZE)]
 
-    def forward(num_sets=1):
-        for _ in range(num_sets):
-            for batch in inputs:
-                infer(batch).numpy()
-
-    def cells(alone, whole, num_sets=1):
-        per_image = 1e6 / (num_sets * args.num_examples)
-        return (
-            f"{alone * per_image:>10.0f}{whole * per_image:>10.0f}"
-            f"{alone / whole:>8.0%}"
-        )
-
     def walk_row(label, sets, shifts):
+        def forward(function):
+            for _ in shifts:
+                for batch in inputs:
+                    function(batch).numpy()
+
         def whole():
             for _ in walk(infer, sets, shifts, BATCH_SIZE, args.num_examples):
                 pass
 
-        alone, whole = seconds(lambda: forward(len(shifts)), whole)
-        print(
-            f"{label:<20}"
-            + "".join(map(cells, alone, whole, [len(shifts)] * len(CLOCKS))),
-            flush=True,
-        )
+        turns = times(lambda: forward(plain), lambda: forward(infer), whole)
+        per_image = 1e6 / (len(shifts) * args.num_examples)
+        micros = np.median(turns, axis=0) * per_image
+        shares = np.median(turns / turns[:, -1:], axis=0)
+        for name, values, form in (
+            (label, micros, ".0f"),
+            ("", shares[:-1], ".0%"),
+        ):
+            cells = [
+                "".join(f"{value:>9{form}}" for value in column).ljust(33)
+                for column in values.T
+            ]
+            print(f"{name:<18}" + "".join(cells).rstrip(), flush=True)
 
-    title = f"{'forward':>10}{'all':>10}{'share':>8}"
     print(
         f"{args.model}, {args.num_examples} images a set, severity "
-        f"{args.severity}; us an image\n"
-        f"{'':<20}{'processor time':^28}{'wall clock':^28}\n"
-        f"{'':<20}{title * len(CLOCKS)}"
+        f"{args.severity}; us an image\n\n{'':<20}{'processor time':>14}"
     )
     for corruption in args.corruptions:
         corrupt = ct.data.corruptions.get(corruption, args.severity)
@@ -137,8 +140,13 @@ def main():
                 few = images[start : start + BATCH_SIZE]
                 corrupt(few, np.arange(start, start + len(few))).numpy()
 
-        (alone, _), (made, _) = seconds(forward, make)
-        print(f"{corruption:<20}{cells(alone, alone + made)}", flush=True)
+        made = np.median(times(make)[:, 0, 0]) * 1e6 / args.num_examples
+        print(f"{corruption:<20}{made:>14.0f}", flush=True)
+    title = f"{'plain':>9}{'halves':>9}{'all':>9}".ljust(33)
+    print(
+        f"\n{'':<18}{'processor time':^27}{'':6}{'wall clock':^27}\n"
+        f"{'':<18}{title * len(CLOCKS)}".rstrip()
+    )
     shifts = [(corruption, args.severity) for corruption in args.corruptions]
     walk_row("all, on the fly", ct.data.GeneratedSets(data), shifts)
     with tempfile.TemporaryDirectory() as folder:
