@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from caltrain_tf.data.finished import finished
 from caltrain_tf.data.in_memory import InMemoryImages
 from caltrain_tf.data.passes import BATCHES_AHEAD
 from caltrain_tf.data.passes import in_passes
@@ -79,8 +80,7 @@ class ArrayData:
             weights = tf.cast(places < self.num_examples[split], tf.float32)
             return self._preprocess(images), labels, weights
 
-        dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-        return dataset.prefetch(BATCHES_AHEAD)
+        return finished(dataset, finish, BATCHES_AHEAD)
 
 
 def _to_unit(images):

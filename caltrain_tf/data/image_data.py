@@ -4,6 +4,7 @@ import numbers
 
 import tensorflow as tf
 
+from caltrain_tf.data.finished import finished
 from caltrain_tf.data.normalize import normalize
 from caltrain_tf.data.passes import BATCHES_AHEAD
 from caltrain_tf.data.passes import in_passes
@@ -100,7 +101,7 @@ class ImageData:
         def finish(images, labels):
             return self._normalize(images), labels
 
-        return _finished(dataset, finish, steps - first_step)
+        return _known(finished(dataset, finish), steps - first_step)
 
     def eval_batches(self, split, batch_size, *, shard=(0, 1), transform=None):
         """Returns each example of a split once, in a fixed order.
@@ -189,22 +190,15 @@ class ImageData:
             weights = tf.cast(places < self.num_examples[split], tf.float32)
             return self._normalize(images), labels, weights
 
-        return _finished(dataset, finish, num_batches, BATCHES_AHEAD)
+        return _known(finished(dataset, finish, BATCHES_AHEAD), num_batches)
 
     def _normalize(self, images):
         spec = self._spec
         return normalize(images, spec.mean, spec.std, self._dtype)
 
 
-def _finished(dataset, finish, num_batches, ahead=tf.data.AUTOTUNE):
-    options = tf.data.Options()
-    options.deterministic = True
-    options.experimental_distribute.auto_shard_policy = (
-        tf.data.experimental.AutoShardPolicy.OFF
-    )
-    dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-    dataset = dataset.prefetch(ahead).with_options(options)
-    # Known also where records are filtered, which `len` then tells.
+def _known(dataset, num_batches):
+    """Tells `len`, also where records are filtered."""
     return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
 
 

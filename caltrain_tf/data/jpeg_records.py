@@ -1,5 +1,6 @@
 """A large data set of JPEG images, read from record files."""
 
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,8 @@ import tensorflow as tf
 from caltrain_tf.data import jpeg
 from caltrain_tf.data import stateless
 
+# To decode is most of the work. By itself TensorFlow takes 16 at most.
+_NUM_CORES = os.cpu_count()
 # Examples that are shuffled with each other: some 900 MB of ImageNet, and as
 # much again is read ahead.
 _BLOCK_SIZE = 8192
@@ -61,7 +64,7 @@ class JpegRecords:
 
         dataset = records.enumerate(start).take(stop - start)
         dataset = _keep(dataset, batch_size, rows)
-        dataset = dataset.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+        dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
         return dataset.batch(len(rows), drop_remainder=True)
 
     def eval_batches(self, batch_size, *, rows):
@@ -76,7 +79,7 @@ class JpegRecords:
         padding = records.take(1).repeat(-self._size % batch_size)
         dataset = records.concatenate(padding).enumerate()
         dataset = _keep(dataset, batch_size, rows)
-        dataset = dataset.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+        dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
         return dataset.batch(len(rows), drop_remainder=True)
 
     def _shuffled(self, seed, epoch, start):
