@@ -10,14 +10,16 @@ def compiled(model):
     """Returns a function from a batch of images to float32 logits.
 
     Where there is nothing but a processor, the two halves of a batch run at
-    once: while one waits for the slowest thread of an operation, or for the
-    input pipeline's, the other one has work.
+    once, if the model is one of Keras that takes batches of any size: while one
+    half waits for the slowest thread of an operation, the other has work.
 
     Args:
         model: A Keras model, which runs in inference mode, or a function.
     """
     devices = tf.config.list_logical_devices()
     in_halves = all(device.device_type == "CPU" for device in devices)
+    input_shape = getattr(model, "input_shape", None)
+    in_halves &= isinstance(input_shape, tuple) and input_shape[0] is None
 
     def run(images):
         if hasattr(model, "trainable_variables"):

@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -40,6 +41,25 @@ def test_halves_are_put_together_in_order(size):
     assert logits.dtype == tf.float32
     expected = model(images, training=False)
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_of_one_batch_size_gets_whole_batches():
+    inputs = keras.Input(batch_shape=(4, 2, 2, 3))
+    model = keras.Model(inputs, keras.layers.Flatten()(inputs))
+    images = np.arange(48, dtype="float32").reshape(4, 2, 2, 3)
+    logits = compiled(model)(tf.constant(images))
+    np.testing.assert_array_equal(logits, images.reshape(4, 12))
+
+
+def test_a_function_gets_whole_batches():
+    sizes = []
+
+    def network(images):
+        sizes.append(images.shape[0])
+        return images[:, 0, 0]
+
+    compiled(network)(tf.zeros((4, 2, 2, 3)))
+    assert sizes == [4]
 
 
 class OneByOne:
