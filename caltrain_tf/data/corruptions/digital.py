@@ -1,7 +1,5 @@
 """What storing an image does: large pixels and JPEG."""
 
-import functools
-
 import numpy as np
 import tensorflow as tf
 
@@ -34,25 +32,28 @@ def jpeg_compression(pixels, quality):
         pixels: A uint8 tensor, `(batch, size, size, 3)`.
         quality: Of the files.
     """
-    return _through_files(quality)(pixels)
+    return tf.ensure_shape(_through_files(pixels, quality), pixels.shape)
 
 
-@functools.lru_cache(maxsize=8)
-def _through_files(quality):
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None, None, None, 3], tf.uint8),
+        tf.TensorSpec([], tf.int32),
+    ]
+)
+def _through_files(pixels, quality):
     def through_file(pixels):
-        encoded = tf.io.encode_jpeg(pixels, quality=quality)
-        decoded = tf.io.decode_jpeg(encoded, dct_method="INTEGER_ACCURATE")
-        return tf.ensure_shape(decoded, pixels.shape)
-
-    def through_files(pixels):
-        count, *size = tf.unstack(tf.shape(pixels))
-        # The last turn is filled up with black images.
-        missing = -count % _IMAGES_A_TURN
-        pixels = tf.pad(pixels, [[0, missing]] + 3 * [[0, 0]])
-        turns = tf.map_fn(
-            lambda few: tf.stack([*map(through_file, tf.unstack(few))]),
-            tf.reshape(pixels, [-1, _IMAGES_A_TURN, *size]),
+        encoded = tf.raw_ops.EncodeJpegVariableQuality(
+            images=pixels, quality=quality
         )
-        return tf.reshape(turns, [-1, *size])[:count]
+        return tf.io.decode_jpeg(encoded, 3, dct_method="INTEGER_ACCURATE")
 
-    return tf.function(through_files, reduce_retracing=True)
+    count, *size = tf.unstack(tf.shape(pixels))
+    # The last turn is filled up with black images.
+    missing = -count % _IMAGES_A_TURN
+    pixels = tf.pad(pixels, [[0, missing]] + 3 * [[0, 0]])
+    turns = tf.map_fn(
+        lambda few: tf.stack([*map(through_file, tf.unstack(few))]),
+        tf.reshape(pixels, [-1, _IMAGES_A_TURN, *size]),
+    )
+    return tf.reshape(turns, [-1, *size])[:count]
