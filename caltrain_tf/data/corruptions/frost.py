@@ -99,13 +99,14 @@ def _read(folder):
 def _texture(seed, mean, scale):
     """Returns needles of ice that grow in patches of one direction each."""
     rng = np.random.RandomState(seed)
-    frequency = np.fft.fftfreq(_TEXTURE_SIZE)
-    across, down = np.meshgrid(frequency, frequency)
+    across, down = np.meshgrid(
+        np.fft.rfftfreq(_TEXTURE_SIZE), np.fft.fftfreq(_TEXTURE_SIZE)
+    )
     radius = np.hypot(across, down)
 
     def filtered(response):
-        noise = rng.standard_normal(radius.shape)
-        field = np.fft.ifft2(np.fft.fft2(noise) * response).real
+        noise = rng.standard_normal((_TEXTURE_SIZE, _TEXTURE_SIZE))
+        field = np.fft.irfft2(np.fft.rfft2(noise) * response)
         return field / field.std()
 
     patches = np.stack(
