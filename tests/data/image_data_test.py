@@ -157,14 +157,6 @@ def test_batches_have_static_shapes_and_the_asked_dtype():
         *spec,
         tf.TensorSpec((32,), tf.float32),
     )
-    options = data.train_batches(32).options()
-    assert options.deterministic
-    # See `finished`: its thread may keep others waiting.
-    assert options.autotune.enabled is False
-    assert (
-        options.experimental_distribute.auto_shard_policy
-        == tf.data.experimental.AutoShardPolicy.OFF
-    )
 
 
 def test_a_transform_sees_pixels_and_places(digits):

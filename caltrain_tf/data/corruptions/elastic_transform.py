@@ -76,11 +76,8 @@ def _sample(images, rows, columns, border):
         )
         for at in (top, left)
     )
-    width, num_pixels = (
-        len(inside_columns),
-        len(inside_rows) * len(inside_columns),
-    )
     around = inside_rows[:, np.newaxis] * size + inside_columns
+    width, num_pixels = len(inside_columns), around.size
     line = images.reshape(-1, size * size).take(around, axis=1).reshape(-1)
     places = (top - top.min()).astype(np.intp)
     places *= width
