@@ -37,8 +37,13 @@ def test_halves_are_put_together_in_order(size):
     images = np.random.default_rng(0).normal(size=(size, 4, 4, 3))
     images = images.astype("float32")
     model = ct.models.get("wrn-10-1", num_classes=3, input_shape=(4, 4, 3))
-    logits = compiled(model)(tf.constant(images))
+    infer = compiled(model)
+    logits = infer(tf.constant(images))
     assert logits.dtype == tf.float32
+    operations = infer.get_concrete_function(images).graph.get_operations()
+    on_cpu = not tf.config.list_logical_devices("GPU")
+    is_split = "Split" in {operation.type for operation in operations}
+    assert is_split == (on_cpu and size % 2 == 0)
     expected = model(images, training=False)
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
 
