@@ -1,10 +1,17 @@
 """Images that are changed on their way, in one way or in several."""
 
+import os
+
 import numpy as np
 import tensorflow as tf
 
+from caltrain_tf.data.corruptions.corruption import Corruption
+from caltrain_tf.data.devices import is_processor_alone
+
 # Kept ready while a network runs; more would only take memory.
 BATCHES_AHEAD = 2
+# A network of any use takes several times as long as its images.
+_CORES_A_CALL = 8
 
 
 def transformed(dataset, transform):
@@ -20,7 +27,7 @@ def transformed(dataset, transform):
         result = transform(images, places)
         return tf.ensure_shape(result, images.shape), labels, places
 
-    return dataset.map(change, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(change, num_parallel_calls=_calls_at_once())
 
 
 def in_passes(dataset, transforms, num_batches):
@@ -49,9 +56,12 @@ def in_passes(dataset, transforms, num_batches):
     """
 
     def call(index, images, places):
+        transform = transforms[index // num_batches]
+        if isinstance(transform, Corruption):
+            return transform.of_arrays(images, places)
         # Whatever devices there are, the input pipeline runs on the host.
         with tf.device("CPU:0"):
-            return np.asarray(transforms[index // num_batches](images, places))
+            return np.asarray(transform(images, places))
 
     @tf.autograph.experimental.do_not_convert
     def change(index, batch):
@@ -62,4 +72,15 @@ def in_passes(dataset, transforms, num_batches):
         return tf.ensure_shape(result, images.shape), labels, places
 
     dataset = dataset.take(num_batches).repeat(len(transforms)).enumerate()
-    return dataset.map(change, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(change, num_parallel_calls=_calls_at_once())
+
+
+def _calls_at_once():
+    """Returns how many batches are changed in parallel.
+
+    Where the network needs the cores itself, no more than it can use: threads
+    of Python that wait for each other take a fourth more of processor time.
+    """
+    if is_processor_alone():
+        return max(1, os.cpu_count() // _CORES_A_CALL)
+    return tf.data.AUTOTUNE

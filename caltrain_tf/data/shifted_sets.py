@@ -1,5 +1,7 @@
 """Where corrupted test sets come from: files, or made from clean images."""
 
+import numpy as np
+
 from caltrain_tf.data import corruptions
 from caltrain_tf.data.stored_images import find_corrupted
 from caltrain_tf.data.stored_sets import PublishedArrays
@@ -73,14 +75,16 @@ class GeneratedSets:
 
     def walk(self, shifts, batch_size, num_batches):
         """Returns the first batches of several sets; see `shifted_sets`."""
-        frost = [shift for shift in shifts if shift[0] == "frost"]
-        if frost:
-            # What is wrong with the photographs is an error now, not one of the
-            # input pipeline later, whose threads would all read them.
-            self.batches(*frost[0], batch_size)
         transforms = [
             corruptions.get(*shift, **self._options) for shift in shifts
         ]
-        return self._data.eval_passes(
+        dataset = self._data.eval_passes(
             "test", batch_size, transforms, num_batches
         )
+        for (name, _), transform in zip(shifts, transforms, strict=True):
+            if name == "frost":
+                # What is wrong with the photographs is an error now, not one of
+                # the input pipeline later, whose threads would all read them.
+                image = np.zeros((1, *dataset.element_spec[0].shape[1:]))
+                transform(image.astype(np.uint8), [0])
+        return dataset

@@ -1,39 +1,56 @@
 """Running a network over batches, and over one corrupted set after another."""
 
+import collections
+import concurrent.futures
 import itertools
 
 import numpy as np
 import tensorflow as tf
 
+from caltrain_tf.data.devices import is_processor_alone
+
 
 def compiled(model):
     """Returns a function from a batch of images to float32 logits.
 
-    Where there is nothing but a processor, the two halves of a batch run at
-    once, if the model is one of Keras that takes batches of any size: while one
-    half waits for the slowest thread of an operation, the other has work.
-
     Args:
         model: A Keras model, which runs in inference mode, or a function.
     """
-    devices = tf.config.list_logical_devices()
-    in_halves = all(device.device_type == "CPU" for device in devices)
-    input_shape = getattr(model, "input_shape", None)
-    in_halves &= isinstance(input_shape, tuple) and input_shape[0] is None
 
-    def run(images):
+    @tf.function(reduce_retracing=True)
+    def infer(images):
         if hasattr(model, "trainable_variables"):
             return tf.cast(model(images, training=False), tf.float32)
         return tf.cast(model(images), tf.float32)
 
-    @tf.function(reduce_retracing=True)
-    def infer(images):
-        size = images.shape[0]
-        if in_halves and size and size % 2 == 0:
-            return tf.concat([*map(run, tf.split(images, 2))], axis=0)
-        return run(images)
-
     return infer
+
+
+def outputs(infer, batches):
+    """Yields the logits of each batch and the rest of it, in their order.
+
+    Where there is nothing but a processor, two batches run at once: while one
+    waits for the slowest thread of an operation, the other has work. The memory
+    of an accelerator is for one.
+
+    Args:
+        infer: Of `compiled`.
+        batches: Of tuples, the images first.
+    """
+    at_once = 2 if is_processor_alone() else 1
+
+    def run(images, *rest):
+        return infer(images).numpy(), *(part.numpy() for part in rest)
+
+    waiting = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for batch in batches:
+            waiting.append(pool.submit(run, *batch))
+            # One more than run, so that none of them waits for its input.
+            if len(waiting) > at_once:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def predict(infer, batches, count=None):
@@ -44,12 +61,7 @@ def predict(infer, batches, count=None):
         batches: Of (image, label, weight).
         count: How many are returned at most.
     """
-    logits, labels = [], []
-    for images, y, weights in batches:
-        kept = weights.numpy() > 0
-        logits.append(infer(images).numpy()[kept])
-        labels.append(y.numpy()[kept])
-    return np.concatenate(logits)[:count], np.concatenate(labels)[:count]
+    return _joined(outputs(infer, batches), count)
 
 
 def walk(infer, sets, shifts, batch_size, count):
@@ -70,9 +82,21 @@ def walk(infer, sets, shifts, batch_size, count):
     if not shifts:
         return
     if hasattr(sets, "walk"):
-        batches = iter(sets.walk(shifts, batch_size, num_batches))
+        batches = sets.walk(shifts, batch_size, num_batches)
+    else:
+        batches = itertools.chain.from_iterable(
+            itertools.islice(sets.batches(*shift, batch_size), num_batches)
+            for shift in shifts
+        )
+    # The network goes on with the next set while the caller has this one.
+    results = outputs(infer, batches)
     for shift in shifts:
-        if not hasattr(sets, "walk"):
-            batches = iter(sets.batches(*shift, batch_size))
-        few = itertools.islice(batches, num_batches)
-        yield shift, predict(infer, few, count)
+        yield shift, _joined(itertools.islice(results, num_batches), count)
+
+
+def _joined(results, count):
+    logits, labels, weights = map(
+        np.concatenate, zip(*results, strict=True)
+    )
+    kept = weights > 0
+    return logits[kept][:count], labels[kept][:count]

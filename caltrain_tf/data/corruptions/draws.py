@@ -29,6 +29,10 @@ class Draws:
         self._set_number = set_number
         self._num_draws = 0
 
+    def of_rows(self, rows):
+        """Returns those of some of the images, from the first draw on."""
+        return Draws(self._places[rows], self._set_number)
+
     def bits(self, shape):
         """Returns 32 random bits each, uint32 `(batch, *shape)`."""
         number = (self._set_number << 6) + self._num_draws
