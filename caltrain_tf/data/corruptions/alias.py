@@ -74,11 +74,11 @@ def choose(table, rows, bits):
         Outcomes, uint8 of the same shape, with their probabilities to 24 bits.
     """
     parts = bits.astype(np.uint8)
-    # 256 * row + part, as two bytes.
-    places = np.empty((*rows.shape, 2), np.uint8)
-    places[..., 0] = parts
-    places[..., 1] = rows
-    entries = table.take(places.view("<u2")[..., 0], mode="wrap")
+    # 256 * row + part.
+    places = rows.astype(np.uint16)
+    places <<= np.uint16(8)
+    places |= parts
+    entries = table.take(places, mode="wrap")
     # The upper 24 bits decide. Without branches, which nobody can predict.
     outcomes = entries.astype(np.uint8)
     outcomes ^= (outcomes ^ parts) * (bits < entries)

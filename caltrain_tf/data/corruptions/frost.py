@@ -24,7 +24,7 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
     """Lays a random part of a frost photograph over an image.
 
     Args:
-        images: `(batch, 3, size, size)`, in [0, 1].
+        images: `(batch, size, size, 3)`, in [0, 1].
         draws: `Draws`.
         keep: Factor of the image.
         amount: Factor of the frost.
@@ -35,8 +35,8 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
             and ImageNet-C have.
     """
     photographs = _photographs(frost_dir, scale)
-    size = images.shape[-1]
-    shapes = np.array([photo.shape[1:] for photo in photographs])
+    size = images.shape[1]
+    shapes = np.array([photo.shape[:2] for photo in photographs])
     if shapes.min() < size:
         raise ValueError(
             f"The photographs in `frost_dir`, times {scale}, must have at "
@@ -47,11 +47,14 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
     corners = (draws.uniform([2]) * (shapes[which] - size)).astype(int)
     ice = np.stack(
         [
-            photographs[photo][:, row : row + size, column : column + size]
+            photographs[photo][row : row + size, column : column + size]
             for photo, (row, column) in zip(which, corners, strict=True)
         ]
     )
-    return np.float32(keep) * images + ice * np.float32(amount / 255)
+    frosty = ice.astype(np.float32)
+    frosty *= np.float32(amount / 255)
+    frosty += np.float32(keep) * images
+    return frosty
 
 
 @functools.lru_cache(maxsize=4)
@@ -70,10 +73,7 @@ def _photographs(frost_dir, scale):
             )
             for photo in photographs
         ]
-        return [
-            np.moveaxis(np.round(photo.numpy()), -1, 0).astype(np.uint8)
-            for photo in resized
-        ]
+        return [np.round(photo.numpy()).astype(np.uint8) for photo in resized]
 
 
 def _read(folder):

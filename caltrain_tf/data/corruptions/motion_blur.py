@@ -24,7 +24,7 @@ def streak(images, angles, radius, sigma):
     pixels nearest to a line. The result has the 256 levels of a pixel.
 
     Args:
-        images: `(batch, channels, size, size)`, in [0, 1].
+        images: `(batch, size, size, channels)`, in [0, 1].
         angles: In degrees, `(batch,)`.
         radius: The line has `2 * radius + 1` pixels.
         sigma: Standard deviation of the Gaussian, in pixels.
@@ -49,25 +49,27 @@ def _sum_of_moved(images, down, right, weights):
     """Returns a weighted sum of an image's moved copies.
 
     Args:
-        images: `(batch, channels, size, size)`.
+        images: `(batch, size, size, channels)`.
         down: By how many pixels, `(batch, taps)`.
         right: The same.
         weights: `(taps,)`.
     """
-    size = images.shape[-1]
+    _, size, _, channels = images.shape
     # No pixel moves less far than the first, which stays.
     around = [(-moves.min(), moves.max()) for moves in (down, right)]
-    padded = np.pad(images, [(0, 0), (0, 0), *around], "edge")
-    # All parts of an image's size, as views.
+    padded = np.pad(images, [(0, 0), *around, (0, 0)], "edge")
+    # All parts of an image's size, as views. A row of pixels is a run of
+    # numbers: the longer it is, the less it costs to copy it.
     parts = np.lib.stride_tricks.sliding_window_view(
-        padded, (size, size), axis=(2, 3)
-    )
-    parts = parts.transpose(0, 2, 3, 1, 4, 5)
+        padded.reshape(*padded.shape[:2], -1),
+        (size, size * channels),
+        axis=(1, 2),
+    )[:, :, ::channels]
     image = np.arange(len(images))
     down, right = down - down.min(), right - right.min()
-    result = np.zeros_like(images)
+    result = np.zeros((len(images), *parts.shape[3:]), np.float32)
     for tap, weight in enumerate(weights):
         moved = parts[image, down[:, tap], right[:, tap]]
         moved *= weight
         result += moved
-    return result
+    return result.reshape(images.shape)

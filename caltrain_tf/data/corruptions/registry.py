@@ -8,6 +8,7 @@ from caltrain_tf.data.corruptions.color import brightness
 from caltrain_tf.data.corruptions.color import contrast
 from caltrain_tf.data.corruptions.color import saturate
 from caltrain_tf.data.corruptions.corruption import Corruption
+from caltrain_tf.data.corruptions.corruption import of_floats
 from caltrain_tf.data.corruptions.corruption import of_planes
 from caltrain_tf.data.corruptions.defocus_blur import defocus_blur
 from caltrain_tf.data.corruptions.digital import jpeg_compression
@@ -26,15 +27,20 @@ from caltrain_tf.data.corruptions.strengths import STRENGTHS
 from caltrain_tf.data.corruptions.weather import fog
 from caltrain_tf.data.corruptions.weather import snow
 
-# These take pixels, the others float32 in [0, 1].
+# These take pixels or float32 in [0, 1], the others that in planes.
 _OF_PIXELS = (gaussian_noise, shot_noise, impulse_noise, speckle_noise)
+_OF_FLOATS = (contrast, frost, motion_blur)
 
 
 def _of_batch(function):
     # It has turns of its own.
     if function is jpeg_compression:
         return function
-    return by_rows(function if function in _OF_PIXELS else of_planes(function))
+    if function in _OF_FLOATS:
+        function = of_floats(function)
+    elif function not in _OF_PIXELS:
+        function = of_planes(function)
+    return by_rows(function)
 
 
 _FUNCTIONS = {

@@ -29,7 +29,9 @@ def snow(images, draws, mean, scale, zoom, threshold, radius, sigma, keep):
     flakes = separable.transform(flakes, separable.zoom_matrix(size, zoom))
     flakes *= flakes >= threshold
     angles = draws.uniform([], -135.0, -45.0)
-    flakes = streak(truncate(flakes), angles, radius, sigma)
+    flakes = truncate(flakes).reshape(-1, size, size, 1)
+    flakes = streak(flakes, angles, radius, sigma)
+    flakes = flakes.reshape(-1, 1, size, size)
     luma = sum(images[:, i : i + 1] * share for i, share in enumerate(_LUMA))
     luma *= np.float32(1.5)
     luma += np.float32(0.5)

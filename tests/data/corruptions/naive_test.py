@@ -156,7 +156,10 @@ def test_glass_blur_visits_pixels_from_the_last_to_the_first(size, reach):
 
 def test_a_streak_is_a_weighted_sum_along_a_line(images):
     angles = np.array([-40.0, 10.0, -120.0], np.float32)
-    blurred = motion_blur.streak(images, angles, 3, 1.5)
+    blurred = motion_blur.streak(
+        np.moveaxis(images, 1, -1).copy(), angles, 3, 1.5
+    )
+    blurred = np.moveaxis(blurred, -1, 1)
     weights = np.exp(-0.5 * (np.arange(7) / 1.5) ** 2)
     weights /= weights.sum()
     for image, angle, ours in zip(images, angles, blurred, strict=True):
