@@ -6,7 +6,7 @@ import tensorflow as tf
 from caltrain_tf.data.finished import finished
 from caltrain_tf.data.in_memory import InMemoryImages
 from caltrain_tf.data.passes import BATCHES_AHEAD
-from caltrain_tf.data.passes import in_passes
+from caltrain_tf.data.passes import Passes
 from caltrain_tf.data.passes import transformed
 
 
@@ -57,14 +57,12 @@ class ArrayData:
         dataset = self._examples(split, batch_size)
         if transform is not None:
             dataset = transformed(dataset, transform)
-        return self._finished(split, dataset)
+        return finished(dataset, self._finish(split), BATCHES_AHEAD)
 
     def eval_passes(self, split, batch_size, transforms, num_batches):
         """Returns passes over a split; see `ImageData.eval_passes`."""
         dataset = self._examples(split, batch_size)
-        return self._finished(
-            split, in_passes(dataset, transforms, num_batches)
-        )
+        return Passes(dataset, transforms, num_batches, self._finish(split))
 
     def _examples(self, split, batch_size):
         if split not in self._splits:
@@ -75,13 +73,14 @@ class ArrayData:
         examples = InMemoryImages(*self._splits[split], max_shift=0, flip=False)
         return examples.eval_batches(batch_size, rows=range(batch_size))
 
-    def _finished(self, split, dataset):
+    def _finish(self, split):
         def finish(images, labels, places):
             weights = tf.cast(places < self.num_examples[split], tf.float32)
             return self._preprocess(images), labels, weights
 
-        return finished(dataset, finish, BATCHES_AHEAD)
+        return finish
 
 
 def _to_unit(images):
-    return tf.cast(images, tf.float32) / 255
+    # A graph may be optimised to this: a division would depend on that.
+    return tf.cast(images, tf.float32) * (1 / 255)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from caltrain_tf.data.finished import finished
 from caltrain_tf.data.normalize import normalize
 from caltrain_tf.data.passes import BATCHES_AHEAD
-from caltrain_tf.data.passes import in_passes
+from caltrain_tf.data.passes import Passes
 from caltrain_tf.data.passes import transformed
 from caltrain_tf.data.shards import rows_of_shard
 
@@ -122,8 +122,8 @@ class ImageData:
         dataset = self._examples(split, batch_size, shard)
         if transform is not None:
             dataset = transformed(dataset, transform)
-        num_batches = -(-self.num_examples[split] // batch_size)
-        return self._weighted(split, dataset, num_batches)
+        dataset = finished(dataset, self._finish(split), BATCHES_AHEAD)
+        return _known(dataset, -(-self.num_examples[split] // batch_size))
 
     def eval_passes(self, split, batch_size, transforms, num_batches):
         """Returns the first batches of a split once for each transform.
@@ -135,11 +135,10 @@ class ImageData:
             num_batches: Of each pass.
 
         Returns:
-            A dataset as there, one pass after the other.
+            `Passes`, an iterable of batches as there.
         """
         dataset = self._examples(split, batch_size, (0, 1))
-        dataset = in_passes(dataset, transforms, num_batches)
-        return self._weighted(split, dataset, len(transforms) * num_batches)
+        return Passes(dataset, transforms, num_batches, self._finish(split))
 
     def interleaved(self, held_out_fraction=0.1):
         """Splits the training set for interleaved training.
@@ -185,12 +184,12 @@ class ImageData:
             batch_size, rows=rows
         )
 
-    def _weighted(self, split, dataset, num_batches):
+    def _finish(self, split):
         def finish(images, labels, places):
             weights = tf.cast(places < self.num_examples[split], tf.float32)
             return self._normalize(images), labels, weights
 
-        return _known(finished(dataset, finish, BATCHES_AHEAD), num_batches)
+        return finish
 
     def _normalize(self, images):
         spec = self._spec

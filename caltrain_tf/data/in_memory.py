@@ -85,8 +85,15 @@ class InMemoryImages:
 
         def batch(step):
             places = step * batch_size + offsets
+            start, stop = places[0], places[-1] + 1
             chosen = tf.minimum(places, self._size - 1)
-            images = tf.gather(self._images, chosen)
+            # A part of a tensor is no copy.
+            images = tf.cond(
+                stop <= self._size,
+                lambda: self._images[start:stop],
+                lambda: tf.gather(self._images, chosen),
+            )
+            images = tf.ensure_shape(images, [len(rows), *images.shape[1:]])
             return images, tf.gather(self._labels, chosen), places
 
         steps = tf.data.Dataset.range(num_steps)

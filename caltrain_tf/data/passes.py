@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from caltrain_tf.data.corruptions.corruption import Corruption
 from caltrain_tf.data.devices import is_processor_alone
+from caltrain_tf.data.finished import finished
+from caltrain_tf.data.in_threads import in_threads
 
 # Kept ready while a network runs; more would only take memory.
 BATCHES_AHEAD = 2
@@ -30,49 +32,68 @@ def transformed(dataset, transform):
     return dataset.map(change, num_parallel_calls=_calls_at_once())
 
 
-def in_passes(dataset, transforms, num_batches):
-    """Repeats the first batches, transformed in another way each time.
+class Passes:
+    """The first batches, once for each of several transforms.
 
-    A dataset of its own for each transform costs tens of milliseconds, while
-    which a network would wait: here the next one's batches are made while
-    those of the last are in use, and functions are traced once.
+    A dataset of its own for each would cost tens of milliseconds, while which a
+    network waits: here the next one's batches are made while those of the last
+    are in use.
+
+    They are made by threads of Python. An input pipeline that calls Python
+    would keep a program from its end that an error stops in the middle: it
+    waits for a call that the interpreter has given up.
 
     Args:
         dataset: As in `transformed`, in a fixed order.
         transforms: A sequence of functions as there. They are called eagerly.
         num_batches: Of each pass.
+        finish: From a batch's images, labels and places to what is returned.
 
-    Returns:
-        A dataset of `num_batches` elements for each transform, one transform
-        after the other.
+    Attributes:
+        image_shape: Of the images, `(height, width, channels)`.
 
     Example:
         >>> images = tf.zeros((1, 1, 1, 3), tf.uint8)
         >>> dataset = tf.data.Dataset.from_tensors((images, [5], [0]))
         >>> added = [lambda images, _, n=n: images + n for n in (3, 4)]
-        >>> passes = in_passes(dataset, added, num_batches=1)
-        >>> [int(images[0, 0, 0, 0]) for images, _, _ in passes]
-        [3, 4]
+        >>> passes = Passes(dataset, added, 1, lambda images, *_: images[0, 0])
+        >>> [images.numpy().tolist() for images in passes]
+        [[[3, 3, 3]], [[4, 4, 4]]]
     """
 
-    def call(index, images, places):
-        transform = transforms[index // num_batches]
-        if isinstance(transform, Corruption):
-            return transform.of_arrays(images, places)
-        # Whatever devices there are, the input pipeline runs on the host.
-        with tf.device("CPU:0"):
-            return np.asarray(transform(images, places))
-
-    @tf.autograph.experimental.do_not_convert
-    def change(index, batch):
-        images, labels, places = batch
-        result = tf.numpy_function(
-            call, [index, images, places], tf.uint8, stateful=False
+    def __init__(self, dataset, transforms, num_batches, finish):
+        """See the class."""
+        spec = dataset.element_spec
+        self.image_shape = tuple(spec[0].shape[1:])
+        self._transforms = transforms
+        self._num_batches = num_batches
+        self._finish = tf.function(finish, input_signature=spec)
+        self._dataset = finished(
+            dataset.take(num_batches).repeat(len(transforms)),
+            lambda *batch: batch,
+            BATCHES_AHEAD,
         )
-        return tf.ensure_shape(result, images.shape), labels, places
 
-    dataset = dataset.take(num_batches).repeat(len(transforms)).enumerate()
-    return dataset.map(change, num_parallel_calls=_calls_at_once())
+    def __len__(self):
+        """Returns the number of batches."""
+        return len(self._transforms) * self._num_batches
+
+    def __iter__(self):
+        """Returns an iterator over them, one transform after the other."""
+        return in_threads(
+            self._made, enumerate(self._dataset), _calls_at_once(), BATCHES_AHEAD
+        )
+
+    def _made(self, item):
+        index, (images, labels, places) = item
+        transform = self._transforms[index // self._num_batches]
+        # Whatever devices there are, images are made on the host.
+        with tf.device("CPU:0"):
+            if isinstance(transform, Corruption):
+                changed = transform.of_arrays(*map(np.asarray, (images, places)))
+            else:
+                changed = transform(images, places)
+            return self._finish(tf.convert_to_tensor(changed), labels, places)
 
 
 def _calls_at_once():

@@ -30,7 +30,7 @@ def shifted_sets(
 
     Returns:
         An object with `source`, a description, `num_examples`, and
-        `batches(corruption, severity, batch_size)`, which returns a dataset
+        `batches(corruption, severity, batch_size)`, which returns an iterable
         of (image, label, weight) as `ImageData.eval_batches` does. Where sets
         need not be opened one by one, `walk(shifts, batch_size, num_batches)`
         goes over the first batches of each pair of a corruption and a severity,
@@ -78,13 +78,12 @@ class GeneratedSets:
         transforms = [
             corruptions.get(*shift, **self._options) for shift in shifts
         ]
-        dataset = self._data.eval_passes(
+        passes = self._data.eval_passes(
             "test", batch_size, transforms, num_batches
         )
         for (name, _), transform in zip(shifts, transforms, strict=True):
             if name == "frost":
-                # What is wrong with the photographs is an error now, not one of
-                # the input pipeline later, whose threads would all read them.
-                image = np.zeros((1, *dataset.element_spec[0].shape[1:]))
-                transform(image.astype(np.uint8), [0])
-        return dataset
+                # What is wrong with the photographs is an error now, not in the
+                # middle of the walk.
+                transform(np.zeros((1, *passes.image_shape), np.uint8), [0])
+        return passes

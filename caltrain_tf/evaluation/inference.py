@@ -1,13 +1,12 @@
 """Running a network over batches, and over one corrupted set after another."""
 
-import collections
-import concurrent.futures
 import itertools
 
 import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.data.devices import is_processor_alone
+from caltrain_tf.data.in_threads import in_threads
 
 
 def compiled(model):
@@ -27,7 +26,7 @@ def compiled(model):
 
 
 def outputs(infer, batches):
-    """Yields the logits of each batch and the rest of it, in their order.
+    """Returns an iterator over the logits of each batch and the rest of it.
 
     Where there is nothing but a processor, two batches run at once: while one
     waits for the slowest thread of an operation, the other has work. The memory
@@ -37,20 +36,14 @@ def outputs(infer, batches):
         infer: Of `compiled`.
         batches: Of tuples, the images first.
     """
-    at_once = 2 if is_processor_alone() else 1
 
-    def run(images, *rest):
+    def run(batch):
+        images, *rest = batch
         return infer(images).numpy(), *(part.numpy() for part in rest)
 
-    waiting = collections.deque()
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        for batch in batches:
-            waiting.append(pool.submit(run, *batch))
-            # One more than run, so that none of them waits for its input.
-            if len(waiting) > at_once:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    num_threads = 2 if is_processor_alone() else 1
+    # One more, so that no thread waits for its input.
+    return in_threads(run, batches, num_threads, ahead=1)
 
 
 def predict(infer, batches, count=None):

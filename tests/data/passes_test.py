@@ -1,12 +1,11 @@
-import os
-import time
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from caltrain_tf.data.passes import BATCHES_AHEAD
-from caltrain_tf.data.passes import in_passes
+from caltrain_tf.data.passes import Passes
 from caltrain_tf.data.passes import transformed
 
 IMAGES = np.arange(6 * 12, dtype=np.uint8).reshape(6, 1, 2, 2, 3)
@@ -31,16 +30,25 @@ def test_a_transform_gets_the_places():
         assert int(label[0]) == place
 
 
+def passes(transforms, num_batches):
+    return Passes(examples(), transforms, num_batches, lambda *batch: batch)
+
+
 def test_each_transform_has_the_first_batches():
-    passes = in_passes(examples(), [add(0), add(50), add(90)], num_batches=4)
-    assert passes.element_spec[0].shape == (1, 2, 2, 3)
-    batches = list(passes)
-    assert len(batches) == 3 * 4
+    batches = passes([add(0), add(50), add(90)], num_batches=4)
+    assert batches.image_shape == (2, 2, 3)
+    assert len(batches) == len(list(batches)) == 3 * 4
     for index, (images, label, place) in enumerate(batches):
         which, row = divmod(index, 4)
         expected = IMAGES[row] + [0, 50, 90][which] + row
         np.testing.assert_array_equal(images, expected)
         assert int(label[0]) == int(place[0]) == row
+
+
+def test_a_transform_must_keep_the_shape():
+    halved = passes([lambda images, _: images[:, :1]], num_batches=4)
+    with pytest.raises((TypeError, ValueError), match="1, 1, 2, 3"):
+        list(halved)
 
 
 def test_an_error_is_one_of_the_caller():
@@ -49,29 +57,26 @@ def test_an_error_is_one_of_the_caller():
             raise ValueError("no third image")
         return images
 
-    passes = iter(in_passes(examples(), [add(0), late], num_batches=4))
+    batches = iter(passes([add(0), late], num_batches=4))
     for _ in range(6):
-        next(passes)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="no third image"):
-        next(passes)
+        next(batches)
+    with pytest.raises(ValueError, match="no third image"):
+        next(batches)
 
 
-def test_only_a_few_are_made_ahead():
-    made = []
-
-    def count(images, places):
-        made.append(places)
-        return images
-
-    def settled():
-        before = -1
-        while len(made) > before:
-            before = len(made)
-            time.sleep(0.1)
-        return before
-
-    passes = in_passes(examples(), [count] * 100, num_batches=6)
-    passes = iter(passes.prefetch(BATCHES_AHEAD))
-    next(passes)
-    # And those that are under way in parallel.
-    assert settled() <= 1 + BATCHES_AHEAD + 2 * os.cpu_count()
+def test_a_program_that_an_error_stops_in_the_middle_ends(tmp_path):
+    script = tmp_path / "stops.py"
+    script.write_text(
+        "import numpy as np\n"
+        "import caltrain_tf as ct\n"
+        "images = np.zeros((640, 32, 32, 3), np.uint8)\n"
+        "data = ct.data.ArrayData('mine', {'test': (images, images[:, 0, 0, 0])})\n"
+        "sets = ct.data.GeneratedSets(data)\n"
+        "for _ in sets.walk([('elastic_transform', 3)] * 9, 64, 10):\n"
+        "    raise ValueError('in the middle')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1
+    assert "ValueError: in the middle" in done.stderr

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from caltrain_tf.data.corruptions import separable
+
 # In levels: a soft edge that weighs less is none.
 _NEGLIGIBLE = 1e-6
 
@@ -17,8 +19,8 @@ def defocus_blur(images, draws, radius, softness):
     """
     weights = _soft_edge(radius, softness)
     size, margin = images.shape[-1], len(weights) - 1 + int(radius)
-    around = (margin, margin)
-    padded = np.pad(images, [(0, 0), (0, 0), around, around], "reflect")
+    margins = dict.fromkeys((3, 2), (margin, margin))
+    padded = separable.pad(images, margins, "reflect")
     # All pixels in one line: a row down is as simple as a column to the right.
     # What then comes from the next row or image ends up in the margin.
     width = size + 2 * margin

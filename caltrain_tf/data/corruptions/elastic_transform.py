@@ -70,31 +70,33 @@ def _sample(images, rows, columns, border):
     weights = (up * back, up * across, down * back, down * across)
     # Images with all of their border that is read. There, the neighbours of
     # all pixels are equally far away, and one array of places is enough.
+    first_row, first_column = int(top.min()), int(left.min())
     inside_rows, inside_columns = (
-        separable.fold(
-            np.arange(at.min(), at.max() + 2, dtype=int), size, border
-        )
-        for at in (top, left)
+        separable.fold(np.arange(first, last + 2, dtype=int), size, border)
+        for first, last in ((first_row, top.max()), (first_column, left.max()))
     )
     around = inside_rows[:, np.newaxis] * size + inside_columns
     width, num_pixels = len(inside_columns), around.size
     line = images.reshape(-1, size * size).take(around, axis=1).reshape(-1)
-    places = (top - top.min()).astype(np.intp)
+    # Exact: whole numbers, in float32 up to 2**24.
+    places = top if num_pixels < 2**24 else top.astype(float)
     places *= width
-    places += (left - left.min()).astype(np.intp)
+    places += left
+    places -= first_row * width + first_column
+    places = places.astype(np.intp)
     places += np.arange(count).reshape(-1, 1, 1) * (channels * num_pixels)
-    result = np.empty_like(images)
-    values, total = np.empty_like(down), np.empty_like(down)
+    result = np.empty((channels, count, size, size), np.float32)
+    values = np.empty_like(down)
     # Each channel by itself, so that all are read at the same places.
-    for channel in range(channels):
-        total.fill(0)
+    for channel, total in enumerate(result):
+        plane = line[channel * num_pixels :]
+        # No place is outside; to clip is the fastest way not to check it.
+        plane.take(places, out=total, mode="clip")
+        total *= weights[0]
         for offset, weight in zip(
-            (0, 1, width, width + 1), weights, strict=True
+            (1, width, width + 1), weights[1:], strict=True
         ):
-            rest = line[channel * num_pixels + offset :]
-            # No place is outside; to clip is the fastest way not to check it.
-            rest.take(places, out=values, mode="clip")
+            plane[offset:].take(places, out=values, mode="clip")
             values *= weight
             total += values
-        result[:, channel] = total
-    return result
+    return result.swapaxes(0, 1)

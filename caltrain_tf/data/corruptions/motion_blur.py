@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from caltrain_tf.data.corruptions import separable
 from caltrain_tf.data.corruptions.rounding import nearest
 
 # In levels: what the end of a streak weighs that is left out.
@@ -56,8 +57,11 @@ def _sum_of_moved(images, down, right, weights):
     """
     _, size, _, channels = images.shape
     # No pixel moves less far than the first, which stays.
-    around = [(-moves.min(), moves.max()) for moves in (down, right)]
-    padded = np.pad(images, [(0, 0), *around, (0, 0)], "edge")
+    margins = {
+        axis: (-moves.min(), moves.max())
+        for axis, moves in ((2, right), (1, down))
+    }
+    padded = separable.pad(images, margins, "edge")
     # All parts of an image's size, as views. A row of pixels is a run of
     # numbers: the longer it is, the less it costs to copy it.
     parts = np.lib.stride_tricks.sliding_window_view(

