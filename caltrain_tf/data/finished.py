@@ -8,7 +8,7 @@ def finished(dataset, finish, ahead=tf.data.AUTOTUNE):
 
     Args:
         dataset: Of batches in a fixed order.
-        finish: A function of a batch's parts.
+        finish: A function of a batch's parts; `None` leaves them as they are.
         ahead: The number of batches that are made while others are in use.
 
     Returns:
@@ -28,5 +28,6 @@ def finished(dataset, finish, ahead=tf.data.AUTOTUNE):
     # then waits for its next turn: up to as long as the iterator lived, or a
     # minute.
     options.autotune.enabled = False
-    dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+    if finish is not None:
+        dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(ahead).with_options(options)

@@ -70,7 +70,7 @@ class Passes:
         self._finish = tf.function(finish, input_signature=spec)
         self._dataset = finished(
             dataset.take(num_batches).repeat(len(transforms)),
-            lambda *batch: batch,
+            None,
             BATCHES_AHEAD,
         )
 

@@ -1,19 +1,37 @@
 """Changes of brightness, contrast and saturation."""
 
+import functools
+
 import numpy as np
+
+from caltrain_tf.data.corruptions.rounding import to_pixels
 
 # Instead of dividing by zero; no level is that small.
 _TINY = np.float32(1e-9)
 
 
-def brightness(images, draws, amount):
+def brightness(pixels, draws, amount):
     """Raises the value of hue, saturation and value."""
-    value = images.max(axis=1, keepdims=True)
+    table = _raised(amount)
+    red, green, blue = np.moveaxis(pixels, -1, 0)
+    value = np.maximum(np.maximum(red, green), blue).astype(np.uint16)
+    value <<= np.uint16(8)
+    brighter = np.empty_like(pixels)
+    for channel, levels in enumerate((red, green, blue)):
+        brighter[..., channel] = table.take(value | levels, mode="wrap")
+    return brighter
+
+
+@functools.lru_cache(maxsize=8)
+def _raised(amount):
+    """Returns the new level of each value and level, uint8 `(65536,)`."""
+    levels = np.arange(256, dtype=np.float32) / 255
+    value = levels[:, np.newaxis]
     raised = np.minimum(value + np.float32(amount), np.float32(1))
     # Hue and saturation stay: all channels grow by the same factor, and
     # black becomes grey.
-    grown = images * (raised / np.maximum(value, _TINY))
-    return grown + (value == 0) * raised
+    grown = np.minimum(levels, value) * (raised / np.maximum(value, _TINY))
+    return to_pixels(grown + (value == 0) * raised).ravel()
 
 
 def contrast(images, draws, factor):

@@ -64,15 +64,18 @@ def _sum_of_moved(images, down, right, weights):
     padded = separable.pad(images, margins, "edge")
     # All parts of an image's size, as views. A row of pixels is a run of
     # numbers: the longer it is, the less it costs to copy it.
-    parts = np.lib.stride_tricks.sliding_window_view(
-        padded.reshape(*padded.shape[:2], -1),
-        (size, size * channels),
-        axis=(1, 2),
-    )[:, :, ::channels]
+    shape = [*np.subtract(padded.shape[1:3], size - 1), size, size * channels]
+    parts = np.lib.stride_tricks.as_strided(
+        padded,
+        [len(images), *shape],
+        [*padded.strides[:3], padded.strides[1], padded.strides[3]],
+        writeable=False,
+    )
     image = np.arange(len(images))
     down, right = down - down.min(), right - right.min()
-    result = np.zeros((len(images), *parts.shape[3:]), np.float32)
-    for tap, weight in enumerate(weights):
+    # The first copy has not moved.
+    result = (images * weights[0]).reshape(len(images), *parts.shape[3:])
+    for tap, weight in enumerate(weights[1:], start=1):
         moved = parts[image, down[:, tap], right[:, tap]]
         moved *= weight
         result += moved

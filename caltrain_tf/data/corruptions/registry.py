@@ -28,7 +28,13 @@ from caltrain_tf.data.corruptions.weather import fog
 from caltrain_tf.data.corruptions.weather import snow
 
 # These take pixels or float32 in [0, 1], the others that in planes.
-_OF_PIXELS = (gaussian_noise, shot_noise, impulse_noise, speckle_noise)
+_OF_PIXELS = (
+    gaussian_noise,
+    shot_noise,
+    impulse_noise,
+    brightness,
+    speckle_noise,
+)
 _OF_FLOATS = (contrast, frost, motion_blur)
 
 

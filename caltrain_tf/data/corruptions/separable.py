@@ -33,7 +33,7 @@ def fold(indices, size, border):
 
 
 def pad(images, margins, border):
-    """Returns images with a border, in a third of the time of `np.pad`.
+    """Returns images with a border, for which `np.pad` takes longer.
 
     Args:
         images: An array.
@@ -54,7 +54,11 @@ def pad(images, margins, border):
         size = images.shape[axis]
         # The border of one axis, then, from end to end, that of the next.
         inside[axis] = slice(None)
-        along = np.moveaxis(padded[tuple(inside)], axis, 0)
+        along = padded[tuple(inside)].swapaxes(0, axis)
+        if border == "edge":
+            along[:before] = along[before]
+            along[before + size :] = along[before + size - 1]
+            continue
         sources = fold(np.arange(-before, size + after), size, border) + before
         for place in (*range(before), *range(before + size, len(sources))):
             along[place] = along[sources[place]]
