@@ -54,24 +54,30 @@ class ArrayData:
 
     def eval_batches(self, split, batch_size, *, transform=None):
         """Returns (image, label, weight); see `ImageData.eval_batches`."""
-        dataset = self._examples(split, batch_size)
+        dataset = self._examples(split).eval_batches(
+            batch_size, rows=range(batch_size)
+        )
         if transform is not None:
             dataset = transformed(dataset, transform)
         return finished(dataset, self._finish(split), BATCHES_AHEAD)
 
     def eval_passes(self, split, batch_size, transforms, num_batches):
         """Returns passes over a split; see `ImageData.eval_passes`."""
-        dataset = self._examples(split, batch_size)
-        return Passes(dataset, transforms, num_batches, self._finish(split))
+        return Passes(
+            self._examples(split),
+            batch_size,
+            transforms,
+            num_batches,
+            self._finish(split),
+        )
 
-    def _examples(self, split, batch_size):
+    def _examples(self, split):
         if split not in self._splits:
             raise ValueError(
                 f"`split` must be one of {tuple(self._splits)}. "
                 f"Received: split={split!r}"
             )
-        examples = InMemoryImages(*self._splits[split], max_shift=0, flip=False)
-        return examples.eval_batches(batch_size, rows=range(batch_size))
+        return InMemoryImages(*self._splits[split], max_shift=0, flip=False)
 
     def _finish(self, split):
         def finish(images, labels, places):

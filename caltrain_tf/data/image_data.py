@@ -119,7 +119,8 @@ class ImageData:
             A `tf.data.Dataset` of (image, label, weight). Every batch is full;
             the last one is filled up with examples of weight 0.
         """
-        dataset = self._examples(split, batch_size, shard)
+        rows = rows_of_shard(batch_size, shard)
+        dataset = self._examples(split).eval_batches(batch_size, rows=rows)
         if transform is not None:
             dataset = transformed(dataset, transform)
         dataset = finished(dataset, self._finish(split), BATCHES_AHEAD)
@@ -137,8 +138,13 @@ class ImageData:
         Returns:
             `Passes`, an iterable of batches as there.
         """
-        dataset = self._examples(split, batch_size, (0, 1))
-        return Passes(dataset, transforms, num_batches, self._finish(split))
+        return Passes(
+            self._examples(split),
+            batch_size,
+            transforms,
+            num_batches,
+            self._finish(split),
+        )
 
     def interleaved(self, held_out_fraction=0.1):
         """Splits the training set for interleaved training.
@@ -173,16 +179,13 @@ class ImageData:
             for bounds in ({"stop": middle}, {"start": middle})
         )
 
-    def _examples(self, split, batch_size, shard):
-        rows = rows_of_shard(batch_size, shard)
+    def _examples(self, split):
         if split not in self._parts:
             raise ValueError(
                 f"`split` must be one of {tuple(self._parts)}. "
                 f"Received: split={split!r}"
             )
-        return self._load(self._parts[split]).eval_batches(
-            batch_size, rows=rows
-        )
+        return self._load(self._parts[split])
 
     def _finish(self, split):
         def finish(images, labels, places):

@@ -1,5 +1,6 @@
 """A small data set, decoded once and kept in memory."""
 
+import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.data import stateless
@@ -98,3 +99,13 @@ class InMemoryImages:
 
         steps = tf.data.Dataset.range(num_steps)
         return steps.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def array_batches(self, batch_size):
+        """Yields the same as arrays, which are not to be changed."""
+        images, labels = map(np.asarray, (self._images, self._labels))
+        for start in range(0, self._size, batch_size):
+            places = np.arange(start, start + batch_size)
+            rows = slice(start, start + batch_size)
+            if rows.stop > self._size:
+                rows = np.minimum(places, self._size - 1)
+            yield images[rows], labels[rows], places

@@ -1,5 +1,6 @@
 """Images that are changed on their way, in one way or in several."""
 
+import itertools
 import os
 
 import numpy as np
@@ -44,35 +45,41 @@ class Passes:
     waits for a call that the interpreter has given up.
 
     Args:
-        dataset: As in `transformed`, in a fixed order.
-        transforms: A sequence of functions as there. They are called eagerly.
+        examples: An object with `eval_batches`, as of `InMemoryImages`, or with
+            `array_batches`, as there; that is opened at once.
+        batch_size: Of the batches.
+        transforms: A sequence of functions as in `transformed`. They are called
+            with arrays or eager tensors.
         num_batches: Of each pass.
         finish: From a batch's images, labels and places to what is returned.
 
     Attributes:
         image_shape: Of the images, `(height, width, channels)`.
-
-    Example:
-        >>> images = tf.zeros((1, 1, 1, 3), tf.uint8)
-        >>> dataset = tf.data.Dataset.from_tensors((images, [5], [0]))
-        >>> added = [lambda images, _, n=n: images + n for n in (3, 4)]
-        >>> passes = Passes(dataset, added, 1, lambda images, *_: images[0, 0])
-        >>> [images.numpy().tolist() for images in passes]
-        [[[3, 3, 3]], [[4, 4, 4]]]
     """
 
-    def __init__(self, dataset, transforms, num_batches, finish):
+    def __init__(self, examples, batch_size, transforms, num_batches, finish):
         """See the class."""
-        spec = dataset.element_spec
-        self.image_shape = tuple(spec[0].shape[1:])
         self._transforms = transforms
         self._num_batches = num_batches
-        self._finish = tf.function(finish, input_signature=spec)
-        self._dataset = finished(
-            dataset.take(num_batches).repeat(len(transforms)),
-            None,
-            BATCHES_AHEAD,
-        )
+        if hasattr(examples, "array_batches"):
+            self._batches = _Repeated(
+                lambda: examples.array_batches(batch_size),
+                num_batches,
+                len(transforms),
+            )
+            spec = [
+                tf.TensorSpec(part.shape, part.dtype)
+                for part in next(iter(self._batches))
+            ]
+        else:
+            dataset = examples.eval_batches(batch_size, rows=range(batch_size))
+            spec = dataset.element_spec
+            dataset = dataset.take(num_batches).repeat(len(transforms))
+            self._batches = finished(dataset, None, BATCHES_AHEAD)
+        self.image_shape = tuple(spec[0].shape[1:])
+        self._finish = tf.function(
+            finish, input_signature=spec
+        ).get_concrete_function()
 
     def __len__(self):
         """Returns the number of batches."""
@@ -81,7 +88,10 @@ class Passes:
     def __iter__(self):
         """Returns an iterator over them, one transform after the other."""
         return in_threads(
-            self._made, enumerate(self._dataset), _calls_at_once(), BATCHES_AHEAD
+            self._made,
+            enumerate(self._batches),
+            _calls_at_once(),
+            BATCHES_AHEAD,
         )
 
     def _made(self, item):
@@ -90,10 +100,32 @@ class Passes:
         # Whatever devices there are, images are made on the host.
         with tf.device("CPU:0"):
             if isinstance(transform, Corruption):
-                changed = transform.of_arrays(*map(np.asarray, (images, places)))
+                changed = transform.of_arrays(
+                    *map(np.asarray, (images, places))
+                )
             else:
                 changed = transform(images, places)
-            return self._finish(tf.convert_to_tensor(changed), labels, places)
+            if changed.shape != images.shape:
+                raise ValueError(
+                    "A transform must keep the images' shape, "
+                    f"{tuple(images.shape)}. Received: {tuple(changed.shape)}"
+                )
+            return self._finish(
+                *map(tf.convert_to_tensor, (changed, labels, places))
+            )
+
+
+class _Repeated:
+    """The first batches, several times."""
+
+    def __init__(self, batches, num_batches, num_passes):
+        self._batches = batches
+        self._num_batches = num_batches
+        self._num_passes = num_passes
+
+    def __iter__(self):
+        for _ in range(self._num_passes):
+            yield from itertools.islice(self._batches(), self._num_batches)
 
 
 def _calls_at_once():

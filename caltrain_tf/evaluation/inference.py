@@ -88,8 +88,6 @@ def walk(infer, sets, shifts, batch_size, count):
 
 
 def _joined(results, count):
-    logits, labels, weights = map(
-        np.concatenate, zip(*results, strict=True)
-    )
+    logits, labels, weights = map(np.concatenate, zip(*results, strict=True))
     kept = weights > 0
     return logits[kept][:count], labels[kept][:count]

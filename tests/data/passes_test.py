@@ -30,12 +30,23 @@ def test_a_transform_gets_the_places():
         assert int(label[0]) == place
 
 
-def passes(transforms, num_batches):
-    return Passes(examples(), transforms, num_batches, lambda *batch: batch)
+class Dataset:
+    def eval_batches(self, batch_size, rows):
+        return examples()
 
 
-def test_each_transform_has_the_first_batches():
-    batches = passes([add(0), add(50), add(90)], num_batches=4)
+class Arrays:
+    def array_batches(self, batch_size):
+        return examples().as_numpy_iterator()
+
+
+def passes(transforms, num_batches, kind=Arrays):
+    return Passes(kind(), 1, transforms, num_batches, lambda *batch: batch)
+
+
+@pytest.mark.parametrize("kind", [Dataset, Arrays])
+def test_each_transform_has_the_first_batches(kind):
+    batches = passes([add(0), add(50), add(90)], 4, kind)
     assert batches.image_shape == (2, 2, 3)
     assert len(batches) == len(list(batches)) == 3 * 4
     for index, (images, label, place) in enumerate(batches):
@@ -47,7 +58,7 @@ def test_each_transform_has_the_first_batches():
 
 def test_a_transform_must_keep_the_shape():
     halved = passes([lambda images, _: images[:, :1]], num_batches=4)
-    with pytest.raises((TypeError, ValueError), match="1, 1, 2, 3"):
+    with pytest.raises(ValueError, match=r"1, 2, 2, 3.*\(1, 1, 2, 3\)"):
         list(halved)
 
 
