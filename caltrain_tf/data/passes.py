@@ -55,6 +55,15 @@ class Passes:
 
     Attributes:
         image_shape: Of the images, `(height, width, channels)`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> images = np.zeros((2, 1, 1, 3), np.uint8)
+        >>> data = ct.data.ArrayData("mine", {"test": (images, [0, 1])})
+        >>> whites = [lambda images, _, n=n: images + n for n in (51, 255)]
+        >>> passes = data.eval_passes("test", 2, whites, num_batches=1)
+        >>> [round(float(images[0, 0, 0, 0]), 3) for images, _, _ in passes]
+        [0.2, 1.0]
     """
 
     def __init__(self, examples, batch_size, transforms, num_batches, finish):
@@ -134,6 +143,7 @@ def _calls_at_once():
     Where the network needs the cores itself, no more than it can use: threads
     of Python that wait for each other take a fourth more of processor time.
     """
+    num_cores = os.cpu_count()
     if is_processor_alone():
-        return max(1, os.cpu_count() // _CORES_A_CALL)
-    return tf.data.AUTOTUNE
+        return max(1, num_cores // _CORES_A_CALL)
+    return num_cores

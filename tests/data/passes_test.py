@@ -44,8 +44,14 @@ def passes(transforms, num_batches, kind=Arrays):
     return Passes(kind(), 1, transforms, num_batches, lambda *batch: batch)
 
 
+@pytest.mark.parametrize("is_processor_alone", [True, False])
 @pytest.mark.parametrize("kind", [Dataset, Arrays])
-def test_each_transform_has_the_first_batches(kind):
+def test_each_transform_has_the_first_batches(
+    kind, is_processor_alone, monkeypatch
+):
+    monkeypatch.setattr(
+        "caltrain_tf.data.passes.is_processor_alone", lambda: is_processor_alone
+    )
     batches = passes([add(0), add(50), add(90)], 4, kind)
     assert batches.image_shape == (2, 2, 3)
     assert len(batches) == len(list(batches)) == 3 * 4
@@ -81,7 +87,8 @@ def test_a_program_that_an_error_stops_in_the_middle_ends(tmp_path):
         "import numpy as np\n"
         "import caltrain_tf as ct\n"
         "images = np.zeros((640, 32, 32, 3), np.uint8)\n"
-        "data = ct.data.ArrayData('mine', {'test': (images, images[:, 0, 0, 0])})\n"
+        "test = (images, images[:, 0, 0, 0])\n"
+        "data = ct.data.ArrayData('mine', {'test': test})\n"
         "sets = ct.data.GeneratedSets(data)\n"
         "for _ in sets.walk([('elastic_transform', 3)] * 9, 64, 10):\n"
         "    raise ValueError('in the middle')\n"
