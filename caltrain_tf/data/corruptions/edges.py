@@ -102,5 +102,8 @@ def _is_ridge(strength, across, down):
         (~level & ~upright & ~falling, (1, -1)),
     ):
         before, after = neighbour(-row, -column), neighbour(row, column)
-        result |= chosen & (strength > before) & (strength >= after)
+        # Of two that are equally strong one counts; on a diagonal, as
+        # published, neither does.
+        beyond = strength > after if row and column else strength >= after
+        result |= chosen & (strength > before) & beyond
     return result

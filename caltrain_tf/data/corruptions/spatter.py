@@ -53,11 +53,17 @@ def _drops(depth):
     """Returns how bright water is: a relief of the drops, up to 1."""
     levels = tf.floor(tf.clip_by_value(depth, 0.0, 1.0) * 255)
     distance = tf.minimum(distance_to_edges(levels, 50, 150), 20.0)
-    distance = _equalize(tf.floor(filter_3x3(distance, _MEAN)))
+    distance = _equalize(_whole_means(distance))
     relief = tf.clip_by_value(filter_3x3(distance, _RELIEF), 0.0, 255.0)
     relief = levels * tf.round(filter_3x3(relief, _MEAN))
     highest = tf.reduce_max(relief, axis=(1, 2), keepdims=True)
     return tf.math.divide_no_nan(relief, highest)
+
+
+def _whole_means(images):
+    """Returns means over 3 x 3 pixels, cut off to the number below."""
+    # Above the rounding errors: a whole number stays what it is.
+    return tf.floor(filter_3x3(images, _MEAN) + 1e-5)
 
 
 def _equalize(images):

@@ -263,6 +263,56 @@ def test_distances_are_those_to_the_edges_of_a_square():
     assert (flat.numpy() > 20).all()
 
 
+def plain_edges(image, low, high):
+    sobel = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
+    across = scipy.ndimage.correlate(image, sobel, mode="nearest")
+    down = scipy.ndimage.correlate(image, sobel.T, mode="nearest")
+    strength = np.abs(across) + np.abs(down)
+    around = np.pad(strength, 1)
+    thin = np.zeros(image.shape, bool)
+    for row, column in np.ndindex(image.shape):
+        x, y = across[row, column], down[row, column]
+        angle = np.degrees(np.arctan2(abs(y), abs(x)))
+        step = (1, 1 if x * y >= 0 else -1)
+        if angle < 22.5:
+            step = (0, 1)
+        elif angle > 67.5:
+            step = (1, 0)
+        here = np.array([row, column]) + 1
+        before, after = around[tuple(here - step)], around[tuple(here + step)]
+        is_diagonal = 0 not in step
+        thin[row, column] = strength[row, column] > before and (
+            strength[row, column] > after
+            or (strength[row, column] == after and not is_diagonal)
+        )
+    lines, _ = scipy.ndimage.label(thin & (strength > low), np.ones((3, 3)))
+    kept = np.unique(lines[thin & (strength > high)])
+    return np.isin(lines, kept[kept > 0])
+
+
+def test_edges_are_those_of_a_plain_version():
+    noise = np.random.RandomState(0).normal(0.65, 0.3, (4, 48, 48))
+    depth = scipy.ndimage.gaussian_filter(noise, [0, 2, 2])
+    depth[depth < 0.68] = 0
+    images = np.floor(depth * 255)
+    found = edges.find_edges(np.float32(images[..., np.newaxis]), 50, 150)
+    expected = [plain_edges(image, 50, 150) for image in images]
+    assert np.sum(expected) > 300
+    np.testing.assert_array_equal(found.numpy()[..., 0], expected)
+
+
+def test_whole_means_stay_whole():
+    images = np.zeros((21, 6, 6, 1), np.float32)
+    images += np.arange(21).reshape(-1, 1, 1, 1)
+    np.testing.assert_array_equal(spatter._whole_means(images), images)
+    images[:, 2, 2] += 8.9
+    images[0] = 0
+    np.testing.assert_array_equal(
+        spatter._whole_means(images),
+        np.floor(images[:, :1, :1] + np.zeros((6, 6, 1))),
+    )
+
+
 def test_levels_are_spread_evenly():
     rng = np.random.RandomState(0)
     levels = rng.choice(
