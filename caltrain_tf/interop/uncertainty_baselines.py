@@ -1,4 +1,16 @@
-"""Our losses in the training loops of Uncertainty Baselines.
+r"""Our losses in the training loops of Uncertainty Baselines.
+
+The package's release on the registry has no models, and its sources ask for
+versions that exclude a present TensorFlow. What its Wide ResNets, data sets and
+CIFAR scripts need beside one:
+
+    pip install --no-deps \
+        git+https://github.com/google/uncertainty-baselines \
+        git+https://github.com/google/edward2 \
+        git+https://github.com/google-research/robustness_metrics
+    pip install clu dm-haiku flax pandas tabulate tenacity tensorflow_hub \
+        tensorflow_probability tf_keras
+    export TF_USE_LEGACY_KERAS=1
 
 Its models and optimizers are of the older Keras 2 (`tf_keras`); both Keras
 versions live in one process, since a loss is a function of tensors. In a

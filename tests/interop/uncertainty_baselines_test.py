@@ -1,5 +1,11 @@
 """The losses under the older Keras of Uncertainty Baselines."""
 
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -80,3 +86,23 @@ def test_a_network_of_keras_2_is_trained():
 
     values = [float(step()) for _ in range(30)]
     assert np.isfinite(values).all() and values[-1] < values[0] / 3
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("uncertainty_baselines") is None,
+    reason="uncertainty_baselines is not installed",
+)
+def test_a_network_of_the_real_package_is_trained():
+    worker = "tests.interop.uncertainty_baselines_worker"
+    done = subprocess.run(
+        [sys.executable, "-m", worker],
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["keras"] == "tf_keras"
+    losses = result["losses"]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0] / 2
