@@ -49,6 +49,7 @@ def evaluate_shift(
 
     Args:
         model: A Keras model, or a function from a batch of images to logits.
+            Without accelerators it runs on two batches at once.
         data: An `ImageData` (`ct.data.get`), or an `ArrayData` of your own
             images.
         sets: The corrupted sets, as of `ct.data.shifted_sets`; made on the fly
