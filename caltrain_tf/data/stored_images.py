@@ -15,6 +15,20 @@ _CORRUPTIONS = {
 }
 
 
+def stored_name(name, corruption):
+    """Returns what TensorFlow Datasets calls a corruption.
+
+    Args:
+        name: Of the clean data set.
+        corruption: The corruption.
+
+    Example:
+        >>> stored_name("cifar10", "elastic_transform")
+        'elastic'
+    """
+    return _CORRUPTIONS.get(name, {}).get(corruption, corruption)
+
+
 def find_corrupted(name, corruption, severity, data_dir=None):
     """Returns the builder of a corrupted set, or None where it is not stored.
 
@@ -28,10 +42,10 @@ def find_corrupted(name, corruption, severity, data_dir=None):
         return None
     import tensorflow_datasets as tfds
 
-    spelled = _CORRUPTIONS.get(name, {}).get(corruption, corruption)
+    config = f"{stored_name(name, corruption)}_{severity}"
     try:
         return tfds.core.read_only_builder.builder_from_files(
-            f"{_NAMES[name]}/{spelled}_{severity}", data_dir=data_dir
+            f"{_NAMES[name]}/{config}", data_dir=data_dir
         )
     except tfds.core.DatasetNotFoundError:
         return None

@@ -27,6 +27,7 @@ from caltrain_tf import data as data_room
 from caltrain_tf import metrics
 from caltrain_tf.data.jpeg import central_window
 from caltrain_tf.data.normalize import normalize
+from caltrain_tf.data.stored_images import stored_name
 from caltrain_tf.experiments import shift
 from caltrain_tf.ops.options import check_number
 
@@ -41,14 +42,7 @@ _METRICS = {
     "marginal_ece": metrics.marginal_calibration_error,
 }
 _REPORTED = ("accuracy", "nll", "brier", "ece")
-# Its names of corruptions where they differ from ours.
-_CORRUPTIONS = {
-    "cifar10": {
-        "glass_blur": "frosted_glass_blur",
-        "elastic_transform": "elastic",
-    },
-    "imagenet": {},
-}
+_DATASETS = ("cifar10", "imagenet")
 
 
 def register():
@@ -69,7 +63,7 @@ def register():
         rm.metrics.base.registry.register_subclass(
             _PREFIX + name, _metric_class(rm, name, function)
         )
-    for dataset in _CORRUPTIONS:
+    for dataset in _DATASETS:
         rm.reports.base.registry.register_subclass(
             _PREFIX + dataset, _report_class(rm, dataset)
         )
@@ -179,7 +173,7 @@ def _report_class(rm, dataset):
         @property
         def required_measurements(self):
             names = [
-                _CORRUPTIONS[dataset].get(name, name)
+                stored_name(dataset, name)
                 for name in data_room.corruptions.NAMES
             ]
             sets = [dataset] + [

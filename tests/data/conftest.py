@@ -11,7 +11,7 @@ import caltrain_tf as ct
 NUM_TRAIN, NUM_TEST = 40, 10
 
 
-def _store(folder, name, version, splits, features, config=None):
+def store(folder, name, version, splits, features, config=None):
     import tensorflow_datasets as tfds
 
     tfds.dataset_builders.store_as_tfds_dataset(
@@ -54,7 +54,7 @@ def cifar10_dir(tmp_path_factory):
         "image": tfds.features.Image(shape=(32, 32, 3)),
         "label": tfds.features.ClassLabel(num_classes=10),
     }
-    _store(folder, "cifar10", "3.0.2", splits, features)
+    store(folder, "cifar10", "3.0.2", splits, features)
     return folder
 
 
@@ -89,7 +89,7 @@ def imagenet_dir(tmp_path_factory):
         "label": tfds.features.ClassLabel(num_classes=1000),
         "file_name": tfds.features.Text(),
     }
-    _store(folder, "imagenet2012", "5.1.0", splits, features)
+    store(folder, "imagenet2012", "5.1.0", splits, features)
     return folder
 
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
-from tests.data.conftest import _store
 from tests.data.conftest import labels_and_images
 from tests.data.conftest import normalized_cifar
+from tests.data.conftest import store
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_stored_sets_are_those_of_tfds(data, tmp_path, corruption, spelled):
         "label": tfds.features.ClassLabel(num_classes=10),
     }
     for name in {"brightness", spelled}:
-        _store(
+        store(
             tmp_path,
             "cifar10_corrupted",
             "1.0.0",

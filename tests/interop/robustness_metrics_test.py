@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -14,17 +13,6 @@ from caltrain_tf.data import jpeg
 from caltrain_tf.experiments import train
 from caltrain_tf.interop import robustness_metrics as adapter
 from tests.experiments.configs import tiny
-
-
-@pytest.fixture(scope="module")
-def rm():
-    # Its imports warn of old names in NumPy and elsewhere.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return adapter.register()
-        except ImportError as error:
-            pytest.skip(f"robustness_metrics is not installed: {error}")
 
 
 def predictions(size=300, num_classes=10):
