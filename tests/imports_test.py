@@ -10,6 +10,8 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "caltrain_tf"
 ALL = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {
     "__pycache__"
 }
+# Files beside the rooms that every room may import.
+SHARED = {"checks"}
 # room -> (our rooms, outside libraries) that it may import.
 ROOMS = {
     "ops": (set(), {"keras"}),
@@ -86,11 +88,18 @@ def test_a_room_imports_only_what_it_may(room):
             top, *rest = module.split(".")
             if top == "caltrain_tf":
                 assert rest, f"{file} imports the whole package"
-                allowed = rest[0] in ours | {room}
+                allowed = rest[0] in ours | SHARED | {room}
             else:
                 allowed = top in outside | sys.stdlib_module_names
             allowed = allowed or (file, top) in EXCEPTIONS
             assert allowed, f"{file} imports {module}"
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_shared_files_stand_alone(name):
+    for module in imported_modules(PACKAGE / f"{name}.py"):
+        top = module.split(".")[0]
+        assert top in {"numpy"} | sys.stdlib_module_names, module
 
 
 def test_nobody_imports_the_scripts():

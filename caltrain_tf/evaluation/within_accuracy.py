@@ -2,7 +2,7 @@
 
 import math
 
-from caltrain_tf.ops.options import check_number
+from caltrain_tf.checks import check_number
 
 # Accuracies are shares of a split, at least 1e-6 apart in any that we know;
 # what 0.91 - 0.9 is off by is far below.

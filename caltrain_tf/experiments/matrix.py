@@ -5,11 +5,11 @@ import dataclasses
 import difflib
 import os
 
+from caltrain_tf import checks
 from caltrain_tf import losses
 from caltrain_tf.experiments.flags import NONE
 from caltrain_tf.experiments.flags import run_name
 from caltrain_tf.experiments.overrides import apply_overrides
-from caltrain_tf.ops import options
 
 # What the paper crosses; `losses.SECONDARY` has more.
 SECONDARIES = (NONE, "mmce", "avuc", "avuc_gs", "sb_ece", "s_avuc")
@@ -50,9 +50,9 @@ def cross(primaries=losses.PRIMARY, secondaries=SECONDARIES):
         ['nll', 'nll+sb_ece', 'focal', 'focal+sb_ece']
     """
     for name in primaries:
-        options.check_choice("primaries", name, list(losses.PRIMARY))
+        checks.check_choice("primaries", name, list(losses.PRIMARY))
     for name in secondaries:
-        options.check_choice("secondaries", name, [NONE, *losses.SECONDARY])
+        checks.check_choice("secondaries", name, [NONE, *losses.SECONDARY])
     return [
         primary if secondary == NONE else f"{primary}+{secondary}"
         for primary in primaries
@@ -124,7 +124,7 @@ def settings(config, objectives, seeds, output_dir, tuned=None):
                 f"Received: {what}={list(values)}"
             )
     for seed in seeds:
-        options.check_count("seed", seed, low=0)
+        checks.check_count("seed", seed, low=0)
     return [
         Setting(
             name,

@@ -3,7 +3,7 @@
 import json
 import os
 
-from caltrain_tf.ops import options
+from caltrain_tf import checks
 
 BEST = "best.json"
 
@@ -29,7 +29,7 @@ def apply_overrides(config, overrides, name="config"):
     """
     keys = list(_leaves(config))
     for key, value in overrides.items():
-        options.check_choice(name, key, keys)
+        checks.check_choice(name, key, keys)
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:

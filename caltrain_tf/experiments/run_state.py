@@ -3,9 +3,9 @@
 import json
 import os
 
+from caltrain_tf import checks
 from caltrain_tf import evaluation
 from caltrain_tf.data import corruptions as corruptions_room
-from caltrain_tf.ops import options
 
 
 def read_results(folder):
@@ -30,13 +30,13 @@ def shift_options(corruptions, severities, num_examples=None):
     """
     names = (*corruptions_room.NAMES, *corruptions_room.EXTRA_NAMES)
     for name in corruptions:
-        options.check_choice("shift_corruptions", name, names)
+        checks.check_choice("shift_corruptions", name, names)
     for severity in severities:
-        options.check_choice(
+        checks.check_choice(
             "shift_severities", severity, corruptions_room.SEVERITIES
         )
     if num_examples is not None:
-        options.check_count("shift_examples", num_examples)
+        checks.check_count("shift_examples", num_examples)
     return {
         "corruptions": list(corruptions),
         "severities": list(severities),

@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 from caltrain_tf import data
+from caltrain_tf.checks import check_number
 from caltrain_tf.experiments.other_parameters import other_values
-from caltrain_tf.ops.options import check_number
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+from caltrain_tf import checks
 from caltrain_tf import training
 from caltrain_tf.experiments import run_state
 from caltrain_tf.experiments.processes import COMMAND
@@ -15,7 +16,6 @@ from caltrain_tf.experiments.stop_request import StopRequest
 from caltrain_tf.experiments.study_outcome import Failure
 from caltrain_tf.experiments.study_outcome import Outcome
 from caltrain_tf.experiments.study_progress import StudyProgress
-from caltrain_tf.ops import options
 from caltrain_tf.training.progress import format_time
 
 _SECONDS_BETWEEN_LOOKS = 0.2
@@ -82,7 +82,7 @@ class Study:
         stream=None,
     ):
         """Looks what is finished."""
-        options.check_count("parallel", parallel)
+        checks.check_count("parallel", parallel)
         self.parallel = parallel
         self.shift = shift
         self.command = command

@@ -4,6 +4,8 @@ import dataclasses
 import os
 import statistics
 
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_count
 from caltrain_tf.evaluation import best_within_accuracy
 from caltrain_tf.experiments.flags import run_name
 from caltrain_tf.experiments.job_outcome import Outcome
@@ -15,8 +17,6 @@ from caltrain_tf.experiments.search_space import with_params
 from caltrain_tf.experiments.storage import open_storage
 from caltrain_tf.experiments.tuning_study import open_queue
 from caltrain_tf.experiments.tuning_study import propose
-from caltrain_tf.ops.options import check_choice
-from caltrain_tf.ops.options import check_count
 from caltrain_tf.training.progress import format_time
 
 STRATEGIES = ("sequential", "joint")

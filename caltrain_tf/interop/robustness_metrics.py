@@ -25,11 +25,11 @@ import tensorflow as tf
 
 from caltrain_tf import data as data_room
 from caltrain_tf import metrics
+from caltrain_tf.checks import check_number
 from caltrain_tf.data.jpeg import central_window
 from caltrain_tf.data.normalize import normalize
 from caltrain_tf.data.stored_images import stored_name
 from caltrain_tf.experiments import shift
-from caltrain_tf.ops.options import check_number
 
 _PREFIX = "caltrain_"
 _METRICS = {

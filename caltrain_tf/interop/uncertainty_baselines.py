@@ -33,7 +33,7 @@ number of replicas. The calibration loss is that of each replica's batch.
 import tensorflow as tf
 
 from caltrain_tf import losses
-from caltrain_tf.ops.options import check_number
+from caltrain_tf.checks import check_number
 
 
 def objective(primary, secondary=None, beta=1.0, **options):

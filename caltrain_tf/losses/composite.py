@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_number
 from caltrain_tf.losses.base import BatchLoss
 from caltrain_tf.losses.base import merge_mask
 from caltrain_tf.losses.registry import get
 from caltrain_tf.ops import labels
-from caltrain_tf.ops.options import check_number
 from caltrain_tf.ops.replicas import replica_count
 from caltrain_tf.ops.replicas import sum_over_replicas
 

@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_number
 from caltrain_tf.losses.base import FunctionLoss
 from caltrain_tf.ops import labels
 from caltrain_tf.ops import predictions
-from caltrain_tf.ops.options import check_choice
-from caltrain_tf.ops.options import check_number
 
 FLSD53 = "flsd53"
 # Where 1 - p is 0, its power would have an infinite slope for gamma < 1.

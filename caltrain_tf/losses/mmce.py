@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_number
 from caltrain_tf.losses.base import BatchLoss
 from caltrain_tf.ops import labels
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops.laplacian import laplacian_quadratic_form
-from caltrain_tf.ops.options import check_number
 from caltrain_tf.ops.replicas import gather_over_replicas
 
 

@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_number
 from caltrain_tf.losses.base import FunctionLoss
 from caltrain_tf.ops import labels
 from caltrain_tf.ops import predictions
-from caltrain_tf.ops.options import check_number
 
 
 def nll(y_true, y_pred, *, label_smoothing=0.0, from_logits=False):

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_choice
 from caltrain_tf.losses.composite import CompositeLoss
-from caltrain_tf.ops.options import check_choice
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")

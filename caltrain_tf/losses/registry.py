@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import keras
 
+from caltrain_tf.checks import check_choice
 from caltrain_tf.losses.avuc import AvUC
 from caltrain_tf.losses.focal import Focal
 from caltrain_tf.losses.mmce import MMCE
@@ -12,7 +13,6 @@ from caltrain_tf.losses.nll import NLL
 from caltrain_tf.losses.sb_ece import SBECE
 from caltrain_tf.losses.sb_marginal_ece import SBMarginalECE
 from caltrain_tf.losses.soft_avuc import SoftAvUC
-from caltrain_tf.ops.options import check_choice
 
 
 def _avuc_gs(stop_gradient=True, **options):

@@ -3,13 +3,13 @@
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_number
 from caltrain_tf.losses.base import BatchLoss
 from caltrain_tf.ops import labels
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops import soft_binning
-from caltrain_tf.ops.options import check_choice
-from caltrain_tf.ops.options import check_count
-from caltrain_tf.ops.options import check_number
 
 CHANCE = "chance"
 ESTIMATORS = {

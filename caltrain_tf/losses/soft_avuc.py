@@ -5,11 +5,11 @@ import math
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_number
 from caltrain_tf.losses.base import BatchLoss
 from caltrain_tf.ops import labels
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops.accuracy_uncertainty import accuracy_versus_uncertainty
-from caltrain_tf.ops.options import check_number
 
 # How far the normalised entropy stays from 0 and 1, where its log-odds are
 # infinite. In float32 a uniform prediction lands on 1 or beyond.

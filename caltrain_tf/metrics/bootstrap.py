@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_number
 from caltrain_tf.metrics.accuracy import accuracy
 from caltrain_tf.metrics.average_uncertainty import average_uncertainty
 from caltrain_tf.metrics.average_uncertainty import entropy_of_rows
@@ -27,9 +30,6 @@ from caltrain_tf.metrics.smooth_calibration_error import (
 )
 from caltrain_tf.metrics.smooth_calibration_error import smooth_of_confidence
 from caltrain_tf.metrics.top_label import top_label
-from caltrain_tf.ops.options import check_choice
-from caltrain_tf.ops.options import check_count
-from caltrain_tf.ops.options import check_number
 
 # Metrics that need only confidences and correctness, and means of a value of
 # each example: the predictions are read once, not once a resample.

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+from caltrain_tf.checks import check_number
 from caltrain_tf.metrics.binning import Bins
 from caltrain_tf.metrics.binning import edge_ranks
 from caltrain_tf.metrics.binning import equal_width_edges
@@ -12,7 +13,6 @@ from caltrain_tf.metrics.calibration_error import power_mean
 from caltrain_tf.metrics.inputs import check_predictions
 from caltrain_tf.metrics.options import check_bins
 from caltrain_tf.metrics.rows import shift_logits
-from caltrain_tf.ops.options import check_number
 
 # Columns are copied in groups. 16 float32 are a cache line, so that every line
 # of the array is read once; but a group is no more than 1/16 of the array.

@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from caltrain_tf.checks import check_choice
 from caltrain_tf.metrics.binning import Bins
 from caltrain_tf.metrics.binning import edge_ranks
 from caltrain_tf.metrics.binning import sort_together
 from caltrain_tf.metrics.calibration_error import power_mean
 from caltrain_tf.metrics.options import NORMS
 from caltrain_tf.metrics.top_label import top_label
-from caltrain_tf.ops.options import check_choice
 
 
 def mean_sweep_calibration_error(probs, labels, norm=2, *, from_logits=False):

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from caltrain_tf.checks import check_number
 from caltrain_tf.metrics.binning import sort_together
 from caltrain_tf.metrics.top_label import top_label
-from caltrain_tf.ops.options import check_number
 
 # Below it, the kernel's factors exp(1 / width) would leave float64.
 SMALLEST_WIDTH = 0.002

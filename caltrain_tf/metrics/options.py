@@ -2,8 +2,8 @@
 
 import math
 
-from caltrain_tf.ops.options import check_choice
-from caltrain_tf.ops.options import check_count
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_count
 
 BINNINGS = ("equal_mass", "equal_width")
 ESTIMATORS = ("bin", "label")

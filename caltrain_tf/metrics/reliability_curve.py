@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_count
 from caltrain_tf.metrics.binning import fill_bins
 from caltrain_tf.metrics.binning import inner_edges
 from caltrain_tf.metrics.options import BINNINGS
 from caltrain_tf.metrics.top_label import top_label
-from caltrain_tf.ops.options import check_choice
-from caltrain_tf.ops.options import check_count
 
 
 class ReliabilityCurve(NamedTuple):

@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.special import log_softmax
 
-from caltrain_tf.ops.options import check_count
-from caltrain_tf.ops.options import check_number
+from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_number
 from caltrain_tf.posthoc import cross_validation
 from caltrain_tf.posthoc import layers
 from caltrain_tf.posthoc import likelihood

@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from caltrain_tf.checks import check_count
 from caltrain_tf.metrics.brier_score import brier_of_rows
 from caltrain_tf.metrics.calibration_error import error_of_confidence
 from caltrain_tf.metrics.inputs import check_predictions
 from caltrain_tf.metrics.negative_log_likelihood import nll_of_rows
 from caltrain_tf.metrics.top_label import top_label
-from caltrain_tf.ops.options import check_count
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.comparison import METRICS
 from caltrain_tf.posthoc.comparison import Comparison

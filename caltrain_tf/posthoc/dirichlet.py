@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from caltrain_tf.ops.options import check_number
+from caltrain_tf.checks import check_number
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import penalized
 from caltrain_tf.posthoc.affine import CV_TOLERANCE

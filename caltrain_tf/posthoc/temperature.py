@@ -4,10 +4,10 @@ import math
 import warnings
 from functools import partial
 
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_number
 from caltrain_tf.metrics.calibration_error import error_of_confidence
-from caltrain_tf.ops.options import check_choice
-from caltrain_tf.ops.options import check_count
-from caltrain_tf.ops.options import check_number
 from caltrain_tf.posthoc import layers
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import search

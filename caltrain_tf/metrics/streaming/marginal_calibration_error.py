@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from caltrain_tf.checks import check_count
 from caltrain_tf.metrics.options import check_bins
 from caltrain_tf.metrics.streaming import bins
 from caltrain_tf.metrics.streaming import histogram
@@ -11,7 +12,6 @@ from caltrain_tf.metrics.streaming.cells import CellMetric
 from caltrain_tf.metrics.streaming.cells import Cells
 from caltrain_tf.ops import labels
 from caltrain_tf.ops import predictions
-from caltrain_tf.ops.options import check_count
 
 # Of all classes together, but for the bounds of each.
 MOST_CELLS = 2**18
