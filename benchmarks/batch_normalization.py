@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.models.batch_normalization import BatchNormalization
+from caltrain_tf.layers import BatchNormalization
 
 BATCH_SIZE = 64
 STEPS = 10

@@ -1,12 +1,16 @@
 """Soft calibration objectives for Keras.
 
-The rooms of the package are imported when they are first used, so that a user
-of the losses does not wait for TensorFlow Datasets or matplotlib.
+Losses, metrics and layers are imported at once: that registers them, so that
+saved models load after `import caltrain_tf`. The other rooms are imported when
+they are first used, so that nobody waits for TensorFlow Datasets, SciPy or
+matplotlib without needing them.
 """
 
 import importlib
 
+from caltrain_tf import layers
 from caltrain_tf import losses
+from caltrain_tf import metrics
 from caltrain_tf.losses import CompositeLoss
 
 __version__ = "0.1.0"
@@ -17,7 +21,6 @@ _LAZY_ROOMS = (
     "experiments",
     "figures",
     "interop",
-    "metrics",
     "models",
     "ops",
     "posthoc",
@@ -25,7 +28,7 @@ _LAZY_ROOMS = (
     "training",
 )
 
-__all__ = ["CompositeLoss", "losses", *_LAZY_ROOMS]
+__all__ = ["CompositeLoss", "layers", "losses", "metrics", *_LAZY_ROOMS]
 
 
 def __getattr__(name):

@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from caltrain_tf.models.batch_normalization import BatchNormalization
+from caltrain_tf.layers import BatchNormalization
 
 
 def convolution(x, filters, kernel_size, *, name, strides=1, padding="same"):

@@ -3,10 +3,10 @@
 import numpy as np
 from scipy.special import log_softmax
 
+from caltrain_tf import layers
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_number
 from caltrain_tf.posthoc import cross_validation
-from caltrain_tf.posthoc import layers
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import penalized
 from caltrain_tf.posthoc.base import Calibrator

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from caltrain_tf.posthoc import layers
+from caltrain_tf import layers
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import tempered
 from caltrain_tf.posthoc.base import Calibrator

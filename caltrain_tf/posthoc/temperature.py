@@ -4,11 +4,11 @@ import math
 import warnings
 from functools import partial
 
+from caltrain_tf import layers
 from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_number
 from caltrain_tf.metrics.calibration_error import error_of_confidence
-from caltrain_tf.posthoc import layers
 from caltrain_tf.posthoc import likelihood
 from caltrain_tf.posthoc import search
 from caltrain_tf.posthoc.base import Calibrator

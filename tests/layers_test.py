@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.models.batch_normalization import BatchNormalization
+from caltrain_tf.layers import BatchNormalization
 
 SHAPES = [(8, 5, 5, 3), (1, 4, 4, 2), (3, 1, 1, 2), (2, 32, 32, 16)]
 
