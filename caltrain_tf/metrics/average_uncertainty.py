@@ -5,6 +5,7 @@ import numpy as np
 from caltrain_tf.metrics.inputs import as_predictions
 from caltrain_tf.metrics.rows import row_sums
 from caltrain_tf.metrics.rows import row_values
+from caltrain_tf.metrics.rows import shift_logits
 
 
 def average_uncertainty(probs, labels=None, *, from_logits=False):
@@ -40,6 +41,7 @@ def entropy_of_rows(probs, labels=None, from_logits=False):
 def _entropy(block, labels, from_logits):
     del labels
     if from_logits:
+        block = shift_logits(block)
         powers = np.exp(block)
         total = row_sums(powers).astype(np.float64)
         return np.log(total) - np.einsum("ij,ij->i", powers, block) / total

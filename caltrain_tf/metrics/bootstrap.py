@@ -17,6 +17,9 @@ from caltrain_tf.metrics.calibration_error import error_of_confidence
 from caltrain_tf.metrics.inputs import check_predictions
 from caltrain_tf.metrics.ks_error import ks_error
 from caltrain_tf.metrics.ks_error import ks_of_confidence
+from caltrain_tf.metrics.marginal_calibration_error import (
+    marginal_calibration_error,
+)
 from caltrain_tf.metrics.mean_sweep_calibration_error import (
     mean_sweep_calibration_error,
 )
@@ -48,6 +51,14 @@ OF_ROWS = {
 }
 
 
+# The largest value of each metric; the smallest is 0. Those that are missing
+# have no bound, or one that depends on the number of classes.
+LARGEST_VALUES = dict.fromkeys(
+    [*OF_CONFIDENCE, marginal_calibration_error], 1.0
+)
+LARGEST_VALUES[brier_score] = 2.0
+
+
 class BootstrapResult(NamedTuple):
     """A metric's value and the two ends of its interval."""
 
@@ -74,7 +85,8 @@ def bootstrap(
     value itself, which takes out the bias that resampling adds: binned errors
     of resamples are larger than that of the sample, so that a plain
     `"percentile"` interval of a well calibrated network lies above its own
-    value. Mirrored ends below 0 are moved to 0.
+    value. Mirrored ends that no value can have, such as an accuracy above 1,
+    are moved to the nearest one that it can.
 
     Args:
         metric: An exact metric of this package, or any function
@@ -101,9 +113,14 @@ def bootstrap(
         >>> value, low <= value <= high
         (0.75, True)
     """
-    check_count("num_samples", num_samples)
-    check_number("level", level, low=0, high=1)
-    check_choice("method", method, ("basic", "percentile"))
+    if not callable(metric):
+        raise ValueError(
+            f"`metric` must be a function. Received: metric={metric!r}"
+        )
+    num_samples = check_count("num_samples", num_samples)
+    level = check_number("level", level, low=0, high=1)
+    method = check_choice("method", method, ("basic", "percentile"))
+    seed = check_count("seed", seed, low=0)
     of_sample = _resampler(metric, probs, labels, from_logits, options)
     num_examples = np.shape(labels)[0]
     value = of_sample(slice(None))
@@ -115,7 +132,8 @@ def bootstrap(
     tail = (1 - level) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
     if method == "basic":
-        low, high = max(2 * value - high, 0.0), max(2 * value - low, 0.0)
+        mirrored = [2 * value - high, 2 * value - low]
+        low, high = np.clip(mirrored, 0, LARGEST_VALUES.get(metric, np.inf))
     return BootstrapResult(value, (float(low), float(high)))
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from caltrain_tf.metrics.rows import at_label
 from caltrain_tf.metrics.rows import row_values
+from caltrain_tf.metrics.rows import shift_logits
 from caltrain_tf.metrics.rows import softmax
 
 
@@ -38,7 +39,7 @@ def brier_of_rows(probs, labels, from_logits=False):
 
 
 def _squared_distance(block, labels, from_logits):
-    probs = softmax(block) if from_logits else block
+    probs = softmax(shift_logits(block)) if from_logits else block
     of_label = at_label(probs, labels).astype(np.float64)
     squares = np.einsum("ij,ij->i", probs, probs).astype(np.float64)
     # sum_k p_k^2 - p_y^2 + (1 - p_y)^2. Of a confident row the first difference

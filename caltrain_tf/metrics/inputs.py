@@ -7,12 +7,11 @@ same pass in which it reads the block anyway.
 
 import numpy as np
 
+from caltrain_tf.checks import ROUNDING
+from caltrain_tf.checks import SUM_TOLERANCE
+from caltrain_tf.checks import as_array
+from caltrain_tf.checks import check_flag
 from caltrain_tf.metrics.blocks import map_blocks
-
-# How far a row of probabilities may be from summing to 1.
-SUM_TOLERANCE = 1e-3
-# By how much rounding may push one probability above 1.
-ROUNDING = 1e-6
 
 
 def check_predictions(predictions, labels, from_logits=False, name="probs"):
@@ -38,6 +37,7 @@ def check_predictions(predictions, labels, from_logits=False, name="probs"):
         ...
         ValueError: `probs` must hold ... Received: probs[1] summing to 1.1
     """
+    check_flag("from_logits", from_logits)
     predictions = as_predictions(predictions, name)
     labels = as_labels(labels, *predictions.shape)
     check_values(predictions, from_logits, name)
@@ -46,7 +46,7 @@ def check_predictions(predictions, labels, from_logits=False, name="probs"):
 
 def as_predictions(predictions, name="probs"):
     """`predictions` as a float array `(N, K)`; values are not looked at."""
-    predictions = _as_array(predictions, name)
+    predictions = as_array(name, predictions)
     if predictions.ndim != 2 or predictions.shape[1] < 2:
         raise ValueError(
             f"`{name}` must have the shape (examples, classes) with at least "
@@ -66,7 +66,7 @@ def as_predictions(predictions, name="probs"):
 
 def as_labels(labels, num_rows, num_classes, name="labels"):
     """`labels` as checked class ids `(N,)`, int64."""
-    labels = _as_array(labels, name)
+    labels = as_array(name, labels)
     if labels.shape == (num_rows, 1):
         labels = labels[:, 0]
     if labels.shape not in ((num_rows,), (num_rows, num_classes)):
@@ -122,7 +122,7 @@ def check_block(
     # Like sum(axis=1), and three times as fast for short rows.
     sums = np.einsum("ij->i", block)
     if not (
-        low >= 0
+        low >= -ROUNDING
         and high <= 1 + ROUNDING
         and sums.min() >= 1 - SUM_TOLERANCE
         and sums.max() <= 1 + SUM_TOLERANCE
@@ -155,7 +155,7 @@ def _problem_of(row, from_logits):
         return "finite values", f"with {row[column]} in column {column}"
     if from_logits:
         return None
-    if row.min() < 0 or row.max() > 1 + ROUNDING:
+    if row.min() < -ROUNDING or row.max() > 1 + ROUNDING:
         return (
             "probabilities in [0, 1]",
             f"from {row.min():g} to {row.max():g}",
@@ -179,20 +179,3 @@ def _ids_of_one_hot(labels, name):
             f"Received: {name}[{row}]={labels[row].tolist()}"
         )
     return ids
-
-
-def _as_array(values, name):
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`{name}` must be convertible to an array. Received: {error}"
-        ) from error
-    if array.dtype.kind in "fiub":
-        return array
-    # bfloat16 and its kind have no kind of their own in NumPy.
-    if array.dtype.kind == "V" and array.dtype.names is None:
-        return array.astype(np.float32)
-    raise ValueError(
-        f"`{name}` must hold numbers. Received: {name}.dtype={array.dtype}"
-    )

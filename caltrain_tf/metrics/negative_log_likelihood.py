@@ -5,6 +5,7 @@ import numpy as np
 from caltrain_tf.metrics.rows import at_label
 from caltrain_tf.metrics.rows import row_sums
 from caltrain_tf.metrics.rows import row_values
+from caltrain_tf.metrics.rows import shift_logits
 
 # Keras' epsilon: the smallest probability whose logarithm is taken.
 SMALLEST_PROBABILITY = 1e-7
@@ -43,8 +44,13 @@ def _nll(block, labels, from_logits):
         of_label = np.clip(of_label, SMALLEST_PROBABILITY, 1)
         return -np.log(of_label)
     largest = block.argmax(axis=1)
-    powers = np.exp(block, out=block)
+    # In float64, and not of shifted logits, which have a lower bound.
+    with np.errstate(over="ignore"):
+        below_largest = at_label(block, largest).astype(np.float64) - of_label
+    below_largest = np.minimum(below_largest, np.finfo(np.float64).max)
+    powers = shift_logits(block)
+    np.exp(powers, out=powers)
     # The largest logit is 0 and its power 1: left out of the float32 sum, it
     # does not swallow what is small beside it.
     np.put_along_axis(powers, largest[:, None], 0, axis=1)
-    return np.log1p(row_sums(powers).astype(np.float64)) - of_label
+    return np.log1p(row_sums(powers).astype(np.float64)) + below_largest

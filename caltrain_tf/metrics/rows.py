@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from caltrain_tf.checks import check_flag
 from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.inputs import as_labels
 from caltrain_tf.metrics.inputs import as_predictions
@@ -18,13 +19,13 @@ def row_values(function, predictions, labels, from_logits, name="probs"):
         function: Returns a value for each row of a block, float32 or float64.
         predictions: Probabilities, or logits, `(N, K)`.
         labels: Class ids `(N,)`, or one-hot rows `(N, K)`.
-        from_logits: Whether `predictions` holds logits. The function then gets
-            logits whose largest is 0 in every row.
+        from_logits: Whether `predictions` holds logits.
         name: How errors call `predictions`.
 
     Returns:
         float64 `(N,)`.
     """
+    check_flag("from_logits", from_logits)
     predictions = as_predictions(predictions, name)
     num_rows, num_classes = predictions.shape
     labels = as_labels(labels, num_rows, num_classes)
@@ -33,16 +34,16 @@ def row_values(function, predictions, labels, from_logits, name="probs"):
     def fill(start, stop):
         block = predictions[start:stop]
         check_block(block, start, from_logits, name)
-        if from_logits:
-            block = shift_logits(block, block.max(axis=1, keepdims=True))
         values[start:stop] = function(block, labels[start:stop], from_logits)
 
     map_blocks(fill, num_rows, predictions.itemsize * num_classes)
     return values
 
 
-def shift_logits(logits, largest):
-    """Logits minus their largest, without overflow."""
+def shift_logits(logits, largest=None):
+    """Logits minus their largest, which are at least `LOWEST_LOGIT`."""
+    if largest is None:
+        largest = logits.max(axis=1, keepdims=True)
     with np.errstate(over="ignore"):
         shifted = logits - largest
     return np.maximum(shifted, LOWEST_LOGIT, out=shifted)

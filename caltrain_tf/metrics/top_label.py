@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from caltrain_tf.checks import check_flag
 from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.inputs import as_labels
 from caltrain_tf.metrics.inputs import as_predictions
@@ -34,6 +35,7 @@ def top_label(predictions, labels, from_logits=False, name="probs"):
         >>> confidence.tolist(), correct.tolist()
         ([0.75, 0.5], [True, False])
     """
+    check_flag("from_logits", from_logits)
     predictions = as_predictions(predictions, name)
     num_rows, num_classes = predictions.shape
     labels = as_labels(labels, num_rows, num_classes)

@@ -1,7 +1,11 @@
-"""Bad input, for every exact metric: the error names the row."""
+"""Bad input, for every metric: the error names the argument, and the row."""
 
 import functools
+import inspect
+import math
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 
@@ -18,6 +22,9 @@ FUNCTIONS |= {
     )
     for name in ("calibration_error", "brier_score", "accuracy")
 }
+all_functions = pytest.mark.parametrize(
+    "function", FUNCTIONS.values(), ids=FUNCTIONS
+)
 PROBS = np.full((5, 4), 0.25, "float32")
 LABELS = np.array([0, 1, 2, 3, 0])
 
@@ -37,9 +44,9 @@ def with_label(row, value):
 BAD = {
     "nan": (with_row(3, np.nan), LABELS, r"`probs`.*probs\[3\]"),
     "infinite": (with_row(2, [np.inf, 0, 0, 0]), LABELS, r"probs\[2\]"),
-    "negative": (with_row(1, [-0.1, 1.1, 0, 0]), LABELS, r"probs\[1\]"),
-    "above_one": (with_row(4, [1.1, 0, 0, 0]), LABELS, r"probs\[4\]"),
-    "sum": (with_row(2, [0.252, 0.25, 0.25, 0.25]), LABELS, r"probs\[2\]"),
+    "negative": (with_row(1, [-0.01, 1.0, 0, 0]), LABELS, r"probs\[1\]"),
+    "above_one": (with_row(4, [1.01, 0, 0, 0]), LABELS, r"probs\[4\]"),
+    "sum": (with_row(2, [0.28, 0.25, 0.25, 0.25]), LABELS, r"probs\[2\]"),
     "one_axis": (PROBS[0], LABELS, r"probs.shape=\(4,\)"),
     "one_class": (PROBS[:, :1] * 4, LABELS, r"probs.shape=\(5, 1\)"),
     "empty": (PROBS[:0], LABELS[:0], r"probs.shape=\(0, 4\)"),
@@ -52,27 +59,95 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_raises_and_names_the_row(function, bad):
-    probs, labels, message = bad
-    with pytest.raises(ValueError, match=message):
-        function(probs, labels)
+@all_functions
+def test_raises_and_names_the_row(function):
+    for probs, labels, message in BAD.values():
+        with pytest.raises(ValueError, match=message):
+            function(probs, labels)
+    for value in (np.nan, np.inf, -np.inf):
+        logits = np.zeros((5, 4), "float32")
+        logits[3, 1] = value
+        with pytest.raises(ValueError, match=r"`probs`.*probs\[3\] with .*"):
+            function(logits, LABELS, from_logits=True)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_logits_must_be_finite(function, value):
-    logits = np.zeros((5, 4), "float32")
-    logits[3, 1] = value
-    with pytest.raises(ValueError, match=r"`probs`.*probs\[3\] with .*inf|nan"):
-        function(logits, LABELS, from_logits=True)
-
-
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@pytest.mark.parametrize("scale", [1e-3, 1e3, 1e38])
-def test_any_finite_logits_have_a_finite_value(function, scale):
+@all_functions
+def test_any_finite_logits_have_a_finite_value(function):
     logits = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
-    value = function(logits * np.float32(scale), LABELS, from_logits=True)
-    if isinstance(value, float):
-        assert np.isfinite(value)
+    for scale in (1e-3, 1e3, 1e38):
+        value = function(logits * np.float32(scale), LABELS, from_logits=True)
+        if isinstance(value, float):
+            assert np.isfinite(value)
+
+
+# What no argument of a kind may be. Anything that hypothesis finds in there
+# must end in an error that names the argument.
+NO_ARRAY = st.one_of(
+    st.text(),
+    st.binary(min_size=1),
+    st.dictionaries(st.text(), st.integers(), max_size=2),
+    st.complex_numbers(allow_nan=False),
+    st.lists(st.complex_numbers(allow_nan=False), min_size=5, max_size=5),
+    st.lists(st.text(), min_size=5, max_size=5),
+    st.sets(st.integers(), min_size=1, max_size=2),
+    st.just([[1.0], [2.0, 3.0]]),
+    st.builds(object),
+    st.just(math),
+)
+NO_NUMBER = st.one_of(
+    NO_ARRAY,
+    st.none(),
+    st.booleans(),
+    st.sampled_from([math.nan, -1, -0.5, np.float32(-2), [], [1], np.ones(2)]),
+)
+NO_FLAG = st.one_of(
+    NO_ARRAY, st.none(), st.integers(), st.floats(), st.just([])
+)
+JUNK = {
+    **dict.fromkeys(["probs", "labels", "y_true", "y_pred"], NO_ARRAY),
+    "sample_weight": NO_ARRAY,
+    **dict.fromkeys(["from_logits", "debias", "root"], NO_FLAG),
+    **dict.fromkeys(["num_bins", "num_samples", "seed"], NO_NUMBER),
+    **dict.fromkeys(["norm", "level", "temperature", "width"], NO_NUMBER),
+    # None is what they are if nothing is said.
+    "num_classes": NO_NUMBER.filter(lambda value: value is not None),
+    "threshold": NO_NUMBER.filter(lambda value: value is not None),
+    **dict.fromkeys(["binning", "estimator", "method"], NO_NUMBER),
+    "metric": NO_NUMBER,
+}
+
+
+def call_of(kind):
+    """A function of keywords with a valid default for each argument."""
+
+    def update(y_true=LABELS, y_pred=PROBS, sample_weight=None, **options):
+        kind(**options).update_state(y_true, y_pred, sample_weight)
+
+    def exact(probs=PROBS, labels=LABELS, **options):
+        if kind is metrics.bootstrap:
+            options = {"metric": metrics.accuracy, "num_samples": 1} | options
+        kind(probs=probs, labels=labels, **options)
+
+    return update if inspect.isclass(kind) else exact
+
+
+def arguments():
+    for name in metrics.__all__:
+        kind = getattr(metrics, name)
+        parameters = list(inspect.signature(kind).parameters)
+        if inspect.isclass(kind):
+            parameters += ["y_true", "y_pred", "sample_weight"]
+        for parameter in parameters:
+            # Keras looks after names and types itself.
+            if parameter not in ("name", "dtype", "options"):
+                yield kind, parameter
+
+
+@hypothesis.given(st.data())
+@hypothesis.settings(deadline=None, max_examples=400, derandomize=True)
+def test_wrong_kinds_are_named(data):
+    kind, parameter = data.draw(st.sampled_from(list(arguments())))
+    value = data.draw(JUNK[parameter])
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call_of(kind)(**{parameter: value})
+    assert f"`{parameter}`" in str(caught.value)

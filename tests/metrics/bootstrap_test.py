@@ -17,6 +17,8 @@ def test_value_and_interval(metric):
     value, (low, high) = metrics.bootstrap(metric, probs, labels, 30)
     assert value == pytest.approx(metric(probs, labels), abs=1e-12)
     assert 0 <= low <= high
+    if metric not in (metrics.negative_log_likelihood, metrics.brier_score):
+        assert high <= 1 or metric is metrics.average_uncertainty
     again = metrics.bootstrap(metric, probs, labels, 30)
     assert again == (value, (low, high))
     other = metrics.bootstrap(metric, probs, labels, 30, seed=1)
@@ -45,6 +47,16 @@ def test_interval_of_a_mean_is_the_textbook_one():
     half = 1.96 * np.sqrt(value * (1 - value) / 2000)
     assert low == pytest.approx(value - half, abs=0.15 * half)
     assert high == pytest.approx(value + half, abs=0.15 * half)
+
+
+def test_no_interval_leaves_the_range_of_its_metric():
+    probs, labels = np.tile([0.95, 0.05], (20, 1)), [0] * 19 + [1]
+    for metric in (metrics.accuracy, metrics.calibration_error):
+        for labels_or_flipped in (labels, 1 - np.array(labels)):
+            low, high = metrics.bootstrap(
+                metric, probs, labels_or_flipped, 100
+            ).interval
+            assert 0 <= low <= high <= 1
 
 
 def test_options_and_any_function():

@@ -17,15 +17,3 @@ def test_shifting_does_not_overflow():
     shifted = rows.shift_logits(logits, logits.max(axis=1, keepdims=True))
     assert shifted.tolist() == [[0.0, rows.LOWEST_LOGIT]]
     assert rows.softmax(shifted).tolist() == [[1.0, 0.0]]
-
-
-def test_row_values_of_logits_have_a_largest_of_zero():
-    logits, labels = sample(20, 5)
-    values = rows.row_values(
-        lambda block, ids, from_logits: block.max(axis=1) + ids,
-        logits,
-        labels,
-        from_logits=True,
-    )
-    np.testing.assert_array_equal(values, labels)
-    assert values.dtype == np.float64

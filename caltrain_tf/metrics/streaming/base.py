@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_flag
 from caltrain_tf.ops import compensated
 from caltrain_tf.ops import labels
 
@@ -10,14 +11,18 @@ from caltrain_tf.ops import labels
 class SumMetric(keras.metrics.Metric):
     """A metric whose state is an array of sums over the examples.
 
+    Keras' callbacks take `_direction` to find out that less is better.
+
     A subclass says what a batch adds (`batch_sums`) and what the sums mean
     (`value`). The sums are kept in pairs of float32, so that they do not drift.
     """
 
+    _direction = "down"
+
     def __init__(self, from_logits, name, dtype):
-        """Keeps what all have."""
+        """Takes whether predictions are logits."""
         super().__init__(name=name, dtype=dtype)
-        self.from_logits = from_logits
+        self.from_logits = check_flag("from_logits", from_logits)
 
     def add_sums(self, shape):
         """Creates the state."""
@@ -45,10 +50,16 @@ class SumMetric(keras.metrics.Metric):
             y_pred: Probabilities, or logits, `(batch, classes)`.
             sample_weight: Weights `(batch,)`.
         """
+        y_true = _as_tensor("y_true", y_true)
+        y_pred = _as_tensor("y_pred", y_pred)
+        if sample_weight is not None:
+            sample_weight = _as_tensor("sample_weight", sample_weight)
         y_true, y_pred, weight = labels.standardize(
             y_true, y_pred, self.from_logits, sample_weight
         )
         self.build_once(y_pred.shape[-1])
+        if y_pred.shape[0] == 0:
+            return
         self._add(self.batch_sums(y_true, y_pred, weight))
 
     def build_once(self, num_classes):
@@ -62,6 +73,7 @@ class SumMetric(keras.metrics.Metric):
 
     def merge_state(self, metrics):
         """Adds the examples that other metrics of this kind have seen."""
+        metrics = list(metrics)
         for metric in metrics:
             if type(metric) is not type(self) or (
                 metric.options() != self.options()
@@ -78,6 +90,12 @@ class SumMetric(keras.metrics.Metric):
         """The constructor's arguments beyond name and dtype."""
         return {"from_logits": self.from_logits}
 
+    def __repr__(self):
+        """The call that makes such a metric."""
+        options = {**self.options(), "name": self.name}
+        listed = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        return f"{type(self).__name__}({listed})"
+
     def get_config(self):
         """Everything that the constructor takes."""
         return {**super().get_config(), **self.options()}
@@ -90,6 +108,25 @@ class SumMetric(keras.metrics.Metric):
         )
         self.high.assign(high)
         self.low.assign(low)
+
+
+def _as_tensor(name, values):
+    """`values` as a tensor of real numbers, or an error with their name."""
+    try:
+        tensor = ops.convert_to_tensor(values)
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+    except Exception as error:
+        raise ValueError(
+            f"`{name}` must be convertible to a tensor. Received: {name} of "
+            f"type {type(values).__name__}, where {error}"
+        ) from error
+    if dtype != "bool" and not dtype.startswith(
+        ("float", "bfloat", "int", "uint")
+    ):
+        raise ValueError(
+            f"`{name}` must hold real numbers. Received: {name}.dtype={dtype}"
+        )
+    return tensor
 
 
 class MeanMetric(SumMetric):

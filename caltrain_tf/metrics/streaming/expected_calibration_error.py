@@ -57,16 +57,12 @@ class ExpectedCalibrationError(CellMetric):
         dtype=None,
     ):
         """Takes the options of `calibration_error`."""
-        check_bins(num_bins, norm, binning, estimator, debias)
+        options = check_bins(num_bins, norm, binning, estimator, debias)
         super().__init__(from_logits, name, dtype)
-        self.num_bins = num_bins
-        self.norm = norm
-        self.binning = binning
-        self.estimator = estimator
-        self.debias = debias
-        self.add_cells(
-            NUM_CELLS if binning == "equal_mass" else num_bins * CELLS_PER_BIN
-        )
+        self.num_bins, self.norm, self.binning = options[:3]
+        self.estimator, self.debias = options[3:]
+        even_cells = self.num_bins * CELLS_PER_BIN
+        self.add_cells(NUM_CELLS if binning == "equal_mass" else even_cells)
 
     def batch_sums(self, y_true, y_pred, weight):
         """Fills the cells with confidences and correctness."""

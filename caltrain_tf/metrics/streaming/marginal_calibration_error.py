@@ -57,15 +57,12 @@ class MarginalCalibrationError(CellMetric):
         dtype=None,
     ):
         """Takes the options of `marginal_calibration_error`."""
-        check_bins(num_bins, norm, binning)
+        options = check_bins(num_bins, norm, binning)
         super().__init__(from_logits, name, dtype)
-        self.num_bins = num_bins
-        self.norm = norm
-        self.binning = binning
+        self.num_bins, self.norm, self.binning = options[:3]
         self.num_classes = None
         if num_classes is not None:
-            check_count("num_classes", num_classes)
-            self.build_once(num_classes)
+            self.build_once(check_count("num_classes", num_classes, low=2))
 
     def build_once(self, num_classes):
         """Creates the state."""
@@ -115,10 +112,23 @@ class MarginalCalibrationError(CellMetric):
 
     def merge_state(self, metrics):
         """Adds the examples that other metrics of this kind have seen."""
+        # One that saw no batch has nothing to add.
+        metrics = [
+            metric
+            for metric in metrics
+            if not self._has_options_of(metric) or metric.num_classes
+        ]
         for metric in metrics:
-            if type(metric) is type(self) and metric.num_classes is not None:
+            if self._has_options_of(metric):
                 self.build_once(metric.num_classes)
         super().merge_state(metrics)
+
+    def _has_options_of(self, metric):
+        return type(metric) is type(self) and all(
+            self.options()[name] == value
+            for name, value in metric.options().items()
+            if name != "num_classes"
+        )
 
     def value(self, sums):
         """The mean over the classes."""

@@ -5,6 +5,7 @@ from keras import ops
 
 from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import check_number
 from caltrain_tf.metrics.options import ESTIMATORS
 from caltrain_tf.metrics.streaming.base import SumMetric
@@ -53,10 +54,10 @@ class SoftBinnedECE(SumMetric):
         dtype=None,
     ):
         """Takes the options of `ct.losses.sb_ece`."""
-        check_count("num_bins", num_bins)
-        check_number("temperature", temperature, low=0)
-        check_number("norm", norm, low=1, closed=True)
-        check_choice("binning", binning, ESTIMATORS)
+        num_bins = check_count("num_bins", num_bins)
+        temperature = check_number("temperature", temperature, low=0)
+        norm = check_number("norm", norm, low=1, closed=True)
+        binning = check_choice("binning", binning, ESTIMATORS)
         if binning == "label" and norm != 2:
             raise ValueError(
                 '`norm` must be 2 with `binning="label"`: other powers are no '
@@ -67,7 +68,7 @@ class SoftBinnedECE(SumMetric):
         self.temperature = temperature
         self.norm = norm
         self.binning = binning
-        self.root = root
+        self.root = check_flag("root", root)
         self.add_sums((4, num_bins))
 
     def batch_sums(self, y_true, y_pred, weight):
@@ -94,7 +95,9 @@ class SoftBinnedECE(SumMetric):
         safe_mass = ops.maximum(mass, soft_binning.SMALLEST_MASS)
         if self.binning == "bin":
             gap = ops.abs(sums[EXCESS]) / safe_mass
-            powers = ops.power(gap, self.norm)
+            # A high power of a small gap would underflow.
+            scale = ops.max(gap)
+            powers = ops.power(ops.divide_no_nan(gap, scale), self.norm)
         else:
             # The mean of (accuracy - c)^2 is (accuracy - mean)^2 + variance.
             offset = ops.divide_no_nan(sums[OFFSET], mass)
@@ -102,9 +105,12 @@ class SoftBinnedECE(SumMetric):
             variance = ops.maximum(variance - ops.square(offset), 0.0)
             confidence = self._centres() + offset
             accuracy = (mass * confidence - sums[EXCESS]) / safe_mass
+            scale = 1.0
             powers = ops.square(accuracy - confidence) + variance
         mean = ops.divide_no_nan(ops.sum(mass * powers), ops.sum(mass))
-        return ops.power(mean, 1.0 / self.norm) if self.root else mean
+        if self.root:
+            return ops.power(mean, 1.0 / self.norm) * scale
+        return mean * scale**self.norm
 
     def options(self):
         """The constructor's arguments beyond name and dtype."""

@@ -12,6 +12,8 @@ from tests.metrics.streaming.all_metrics_test import stream
         {"binning": "bin"},
         {"binning": "bin", "norm": 1},
         {"binning": "bin", "norm": 4, "root": False},
+        # Powers of 100 would leave float32.
+        {"binning": "bin", "norm": 100},
         {"binning": "label", "root": False},
         {"num_bins": 5, "temperature": 0.1},
         {"temperature": 1e-5},
@@ -21,7 +23,8 @@ def test_is_the_loss_of_all_examples(case, options):
     probs, labels = CASES[case]
     value = stream(ct.metrics.SoftBinnedECE(**options), labels, probs)
     expected = float(ct.losses.sb_ece(labels, probs, **options))
-    assert value == pytest.approx(expected, abs=1e-5)
+    # Ten times the largest error seen; a bin more or less changes 1e-2.
+    assert value == pytest.approx(expected, abs=2e-5)
 
 
 @pytest.mark.parametrize(
