@@ -3,10 +3,8 @@
 import itertools
 import os
 
-import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data.corruptions.corruption import Corruption
 from caltrain_tf.data.devices import is_processor_alone
 from caltrain_tf.data.finished import finished
 from caltrain_tf.data.in_threads import in_threads
@@ -57,6 +55,7 @@ class Passes:
         image_shape: Of the images, `(height, width, channels)`.
 
     Example:
+        >>> import numpy as np
         >>> import caltrain_tf as ct
         >>> images = np.zeros((2, 1, 1, 3), np.uint8)
         >>> data = ct.data.ArrayData("mine", {"test": (images, [0, 1])})
@@ -108,12 +107,7 @@ class Passes:
         transform = self._transforms[index // self._num_batches]
         # Whatever devices there are, images are made on the host.
         with tf.device("CPU:0"):
-            if isinstance(transform, Corruption):
-                changed = transform.of_arrays(
-                    *map(np.asarray, (images, places))
-                )
-            else:
-                changed = transform(images, places)
+            changed = transform(images, places)
             if changed.shape != images.shape:
                 raise ValueError(
                     "A transform must keep the images' shape, "

@@ -3,6 +3,7 @@
 import numpy as np
 
 from caltrain_tf.data import corruptions
+from caltrain_tf.data.corruptions.weather import installed_photographs
 from caltrain_tf.data.stored_images import find_corrupted
 from caltrain_tf.data.stored_sets import PublishedArrays
 from caltrain_tf.data.stored_sets import StoredSets
@@ -62,7 +63,8 @@ class GeneratedSets:
         """See the class."""
         self._data = data
         self._options = {"seed": seed, "frost_dir": frost_dir}
-        frost = "a generated texture" if frost_dir is None else "photographs"
+        photographs = frost_dir or installed_photographs()
+        frost = "photographs" if photographs else "a generated texture"
         self.source = (
             f"made on the fly, seed {seed}, frost of {frost}, {_REVISION}"
         )

@@ -1,7 +1,8 @@
-"""Noise of each value of an image, whose 256 levels become others by chance.
+"""Noise: Gaussian, shot, impulse and speckle noise.
 
-What such noise does is a table: the probabilities of each new level, given the
-old one. New levels are drawn from it, whatever the distribution.
+Each value of an image, one of 256 levels, becomes another one by chance. What
+such noise does is a table: the probabilities of each new level, given the old
+one. New levels are drawn from the table, whatever the distribution.
 """
 
 import functools
@@ -9,29 +10,49 @@ import math
 
 import numpy as np
 
-from caltrain_tf.data.corruptions.alias import alias_table
-from caltrain_tf.data.corruptions.alias import choose
+from caltrain_tf.data.corruptions import core
 
 _LEVELS = np.arange(256)
+_SIZE = 256
 _erf = np.vectorize(math.erf, otypes=[float])
 _log_factorial = np.vectorize(lambda n: math.lgamma(n + 1), otypes=[float])
 
 
+@core.corruption(
+    cifar=((0.04,), (0.06,), (0.08,), (0.09,), (0.1,)),
+    imagenet=((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),
+    takes="pixels",
+)
 def gaussian_noise(pixels, draws, scale):
     """Adds normal noise of standard deviation `scale`; white is 1."""
     return _draw(_gaussian_chances, scale, pixels, draws)
 
 
+@core.corruption(
+    cifar=((500,), (250,), (100,), (75,), (50,)),
+    imagenet=((60,), (25,), (12,), (5,), (3,)),
+    takes="pixels",
+)
 def shot_noise(pixels, draws, photons):
     """Counts photons: Poisson noise, where white is `photons` of them."""
     return _draw(_poisson_chances, photons, pixels, draws)
 
 
+@core.corruption(
+    cifar=((0.01,), (0.02,), (0.03,), (0.05,), (0.07,)),
+    imagenet=((0.03,), (0.06,), (0.09,), (0.17,), (0.27,)),
+    takes="pixels",
+)
 def impulse_noise(pixels, draws, amount):
     """Sets a share `amount` of the values to black or white."""
     return _draw(_impulse_chances, amount, pixels, draws)
 
 
+@core.corruption(
+    cifar=((0.06,), (0.1,), (0.12,), (0.16,), (0.2,)),
+    imagenet=((0.15,), (0.2,), (0.35,), (0.45,), (0.6,)),
+    takes="pixels",
+)
 def speckle_noise(pixels, draws, scale):
     """Multiplies by normal noise around 1."""
     return _draw(_speckle_chances, scale, pixels, draws)
@@ -83,3 +104,79 @@ def _poisson_chances(photons):
 def _impulse_chances(amount):
     is_below = _LEVELS[:, np.newaxis] < _LEVELS[1:]
     return (1 - amount) * is_below + amount / 2
+
+
+def alias_table(probabilities):
+    """Prepares 256 distributions over 256 outcomes for `choose`.
+
+    A distribution is cut into 256 parts of one size, each of at most two
+    outcomes: the part's own, and its alias (Walker, "An efficient method for
+    generating discrete random variables with general distributions", 1977).
+
+    Args:
+        probabilities: `(256, 256)`, rows that sum to 1.
+
+    Returns:
+        uint32 `(65536,)`: for each part the share of its own outcome in the
+        upper 24 bits, and its alias in the lower 8.
+    """
+    weights = np.asarray(probabilities, float) * _SIZE
+    row = np.arange(_SIZE)
+    heavy = weights > 1
+    lights = np.argsort(heavy, axis=1, kind="stable")
+    heavies = np.argsort(~heavy, axis=1, kind="stable")
+    num_heavy = heavy.sum(axis=1)
+    num_light = _SIZE - num_heavy
+    shares = np.ones((_SIZE, _SIZE))
+    aliases = np.tile(row, (_SIZE, 1))
+    light, big = np.zeros((2, _SIZE), int)
+    # What is left of the present heavy outcome, in parts.
+    rest = weights[row, heavies[:, 0]]
+    for _ in range(_SIZE):
+        is_last = big >= num_heavy - 1
+        # A light outcome's part is filled up by the heavy one; a heavy one of
+        # which less than a part is left, by the next.
+        fills = (light < num_light) & ((rest > 1) | is_last)
+        following = heavies[row, np.minimum(big + 1, _SIZE - 1)]
+        part = np.where(
+            fills,
+            lights[row, np.minimum(light, _SIZE - 1)],
+            heavies[row, np.minimum(big, _SIZE - 1)],
+        )
+        donor = np.where(fills, heavies[row, big], following)
+        share = np.where(fills, weights[row, part], rest)
+        full = ~fills & is_last
+        shares[row, part] = np.where(full, 1.0, share)
+        aliases[row, part] = np.where(full, part, donor)
+        rest = np.where(
+            fills, rest - (1 - share), rest + weights[row, following] - 1
+        )
+        light = light + fills
+        big = np.minimum(big + ~fills, _SIZE - 1)
+    # A part that is all its own is its own alias.
+    aliases = np.where(shares >= 1, row, aliases)
+    levels = np.clip(np.round(shares * 2**24), 0, 2**24 - 1)
+    return (levels.astype(np.uint32) << 8 | aliases.astype(np.uint32)).ravel()
+
+
+def choose(table, rows, bits):
+    """Draws from the distributions of a table.
+
+    Args:
+        table: Of `alias_table`.
+        rows: Which distribution, uint8 of any shape.
+        bits: Random uint32 of the same shape.
+
+    Returns:
+        Outcomes, uint8 of the same shape, with their probabilities to 24 bits.
+    """
+    parts = bits.astype(np.uint8)
+    # 256 * row + part.
+    places = rows.astype(np.uint16)
+    places <<= np.uint16(8)
+    places |= parts
+    entries = table.take(places, mode="wrap")
+    # The upper 24 bits decide. Without branches, which nobody can predict.
+    outcomes = entries.astype(np.uint8)
+    outcomes ^= (outcomes ^ parts) * (bits < entries)
+    return outcomes

@@ -1,7 +1,7 @@
 import numpy as np
 
-from caltrain_tf.data.corruptions.alias import alias_table
-from caltrain_tf.data.corruptions.alias import choose
+from caltrain_tf.data.corruptions.noise import alias_table
+from caltrain_tf.data.corruptions.noise import choose
 
 
 def test_a_table_holds_the_probabilities():

@@ -1,7 +1,7 @@
 import numpy as np
 import scipy.stats
 
-from caltrain_tf.data.corruptions.draws import Draws
+from caltrain_tf.data.corruptions.core import Draws
 
 PLACES = np.arange(500)
 

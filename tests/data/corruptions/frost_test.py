@@ -4,7 +4,7 @@ import tensorflow as tf
 from PIL import Image
 
 import caltrain_tf as ct
-from caltrain_tf.data.corruptions import frost
+from caltrain_tf.data.corruptions import weather
 from tests.data.corruptions import cases
 
 
@@ -20,6 +20,22 @@ def test_photographs_are_used_where_there_are_some(tmp_path):
     frosted = corrupt(images, np.arange(30)).numpy()
     assert set(np.unique(frosted)) == {45, 67}
     assert (frosted == frosted[:, :1, :1, :1]).all()
+
+
+def test_photographs_of_imagecorruptions_are_used_where_installed(
+    tmp_path, monkeypatch
+):
+    package = tmp_path / "imagecorruptions"
+    (package / "frost").mkdir(parents=True)
+    # Never imported: what it needs may be missing.
+    (package / "__init__.py").write_text("raise ImportError")
+    white = np.full((160, 160, 3), 255, np.uint8)
+    Image.fromarray(white).save(package / "frost" / "frost1.png")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert weather.installed_photographs() == str(package / "frost")
+    images = np.zeros((1, 32, 32, 3), np.uint8)
+    frosted = ct.data.corruptions.get("frost", 1)(images, [0]).numpy()
+    assert (frosted == 51).all()
 
 
 def test_a_crop_is_a_part_of_a_photograph(tmp_path):
@@ -38,7 +54,7 @@ def test_a_crop_is_a_part_of_a_photograph(tmp_path):
 
 def test_textures_have_the_colours_of_the_photographs():
     for texture, (mean, scale) in zip(
-        frost._photographs(None, 1.0), frost._TINTS, strict=True
+        weather._photographs(None, 1.0), weather._TINTS, strict=True
     ):
         np.testing.assert_allclose(texture.mean(axis=(0, 1)), mean, atol=2)
         np.testing.assert_allclose(texture.std(axis=(0, 1)), scale, rtol=0.1)

@@ -10,17 +10,10 @@ import tensorflow as tf
 from PIL import Image
 
 from caltrain_tf.data.corruptions import blur
-from caltrain_tf.data.corruptions import color
-from caltrain_tf.data.corruptions import defocus_blur
+from caltrain_tf.data.corruptions import core
 from caltrain_tf.data.corruptions import digital
-from caltrain_tf.data.corruptions import edges
-from caltrain_tf.data.corruptions import elastic_transform
-from caltrain_tf.data.corruptions import glass_blur
-from caltrain_tf.data.corruptions import motion_blur
-from caltrain_tf.data.corruptions import separable
-from caltrain_tf.data.corruptions import spatter
 from caltrain_tf.data.corruptions import weather
-from caltrain_tf.data.corruptions.draws import Draws
+from caltrain_tf.data.corruptions.core import Draws
 from tests.data.corruptions import cases
 
 
@@ -38,12 +31,12 @@ def draws():
 @pytest.mark.parametrize("border", ["edge", "symmetric", "reflect"])
 def test_gaussian_blur_is_that_of_scipy(images, sigma, border):
     mode = {"edge": "nearest", "symmetric": "reflect", "reflect": "mirror"}
-    matrix = separable.blur_matrix(32, sigma, border=border)
+    matrix = core.blur_matrix(32, sigma, border=border)
     expected = scipy.ndimage.gaussian_filter(
         images, [0, 0, sigma, sigma], mode=mode[border]
     )
     np.testing.assert_allclose(
-        separable.transform(images, matrix), expected, atol=1e-5
+        core.transform(images, matrix), expected, atol=1e-5
     )
 
 
@@ -57,7 +50,7 @@ def test_zoom_is_that_of_scipy(factor, size):
         image[top : top + kept, top : top + kept], factor, order=1
     )
     cut = (len(enlarged) - size) // 2
-    matrix = separable.zoom_matrix(size, factor)
+    matrix = core.zoom_matrix(size, factor)
     np.testing.assert_allclose(
         matrix @ image @ matrix.T,
         enlarged[cut : cut + size, cut : cut + size],
@@ -67,7 +60,7 @@ def test_zoom_is_that_of_scipy(factor, size):
 
 def test_zoom_blur_is_the_mean_of_zooms(images):
     zooms = [np.eye(32)]
-    zooms += [separable.zoom_matrix(32, f) for f in np.arange(1, 1.06, 0.01)]
+    zooms += [core.zoom_matrix(32, f) for f in np.arange(1, 1.06, 0.01)]
     expected = np.mean(
         [np.einsum("hi,bcij,wj->bchw", m, images, m) for m in zooms], axis=0
     )
@@ -91,7 +84,7 @@ def test_defocus_blur_is_a_soft_disk(images, radius, softness):
     expected = scipy.ndimage.correlate(
         images, kernel[np.newaxis, np.newaxis], mode="mirror"
     )
-    blurred = defocus_blur.defocus_blur(images, None, radius, softness)
+    blurred = blur.defocus_blur(images, None, radius, softness)
     np.testing.assert_allclose(blurred, expected, atol=1e-5)
 
 
@@ -128,7 +121,7 @@ def changed_in_hsv(images, channel, factor, offset):
 def test_saturation_is_that_of_hue_saturation_and_value(images):
     images[0, :, 0] = 0.0
     images[0, :, 1] = 0.4
-    changed = color.saturate(images, None, 2.5, 0.2)
+    changed = digital.saturate(images, None, 2.5, 0.2)
     expected = changed_in_hsv(np.moveaxis(images, 1, -1), 1, 2.5, 0.2)
     np.testing.assert_allclose(np.moveaxis(changed, 1, -1), expected, atol=1e-5)
 
@@ -139,7 +132,7 @@ def test_brightness_is_the_value_of_hue_saturation_and_value(amount):
     pixels[0, 0] = 0
     pixels[0, 1] = 100
     pixels[0, 2] = (0, 255, 7)
-    changed = color.brightness(pixels, None, amount)
+    changed = weather.brightness(pixels, None, amount)
     expected = changed_in_hsv(pixels / 255, 2, 1, amount) * 255
     # The level below, with float32's errors where that is at stake.
     assert (changed <= expected + 1e-3).all()
@@ -148,7 +141,7 @@ def test_brightness_is_the_value_of_hue_saturation_and_value(amount):
 
 def test_contrast_draws_channels_to_their_means(images):
     images = np.moveaxis(images, 1, -1).copy()
-    changed = color.contrast(images, None, 0.4)
+    changed = digital.contrast(images, None, 0.4)
     means = images.mean(axis=(1, 2), keepdims=True, dtype=float)
     expected = 0.4 * images + 0.6 * means
     np.testing.assert_allclose(changed, expected, atol=1e-6)
@@ -158,7 +151,7 @@ def test_contrast_draws_channels_to_their_means(images):
 def test_glass_blur_visits_pixels_from_the_last_to_the_first(size, reach):
     visited = size - 2 * reach
     offsets = draws().integers([2, visited, visited], -reach, reach - 1)
-    sources = glass_blur._sources(offsets, size)
+    sources = blur._sources(offsets, size)
     for row, (down, right) in zip(sources, offsets, strict=True):
         pixels = np.arange(size * size).reshape(size, size)
         for y in range(size - reach, reach, -1):
@@ -170,9 +163,7 @@ def test_glass_blur_visits_pixels_from_the_last_to_the_first(size, reach):
 
 def test_a_streak_is_a_weighted_sum_along_a_line(images):
     angles = np.array([-40.0, 10.0, -120.0], np.float32)
-    blurred = motion_blur.streak(
-        np.moveaxis(images, 1, -1).copy(), angles, 3, 1.5
-    )
+    blurred = blur.streak(np.moveaxis(images, 1, -1).copy(), angles, 3, 1.5)
     blurred = np.moveaxis(blurred, -1, 1)
     weights = np.exp(-0.5 * (np.arange(7) / 1.5) ** 2)
     weights /= weights.sum()
@@ -218,7 +209,7 @@ def test_plasma_is_made_of_squares_and_diamonds():
 def test_warps_read_between_pixels_as_scipy_does(images, border):
     rng = np.random.RandomState(0)
     rows, columns = rng.uniform(-20, 50, (2, 3, 32, 32)).astype(np.float32)
-    ours = elastic_transform._sample(images, rows, columns, border)
+    ours = digital._sample(images, rows, columns, border)
     mode = {"symmetric": "reflect", "reflect": "mirror"}[border]
     for index, channel in np.ndindex(3, 3):
         expected = scipy.ndimage.map_coordinates(
@@ -232,7 +223,7 @@ def test_warps_read_between_pixels_as_scipy_does(images, border):
 
 def test_the_affine_map_takes_the_corners_along():
     moves = draws().uniform([3, 2], -2.56, 2.56)
-    rows, columns = elastic_transform._affine(moves, 32)
+    rows, columns = digital._affine(moves, 32)
     corners = np.array([[26, 26], [26, 6], [6, 6]])
     for index in range(3):
         for corner, move in zip(corners, moves[index], strict=True):
@@ -247,19 +238,19 @@ def test_the_affine_map_takes_the_corners_along():
 def test_distances_are_those_to_the_edges_of_a_square():
     image = np.zeros((1, 40, 40, 1), np.float32)
     image[:, 10:30, 10:30] = 200
-    found = edges.find_edges(image, 50, 150).numpy()[0, ..., 0]
+    found = weather.find_edges(image, 50, 150).numpy()[0, ..., 0]
     # One pixel wide, around the square, and nowhere else.
     inside = np.zeros((40, 40), bool)
     inside[9:31, 9:31] = True
     inside[11:29, 11:29] = False
     assert found.any() and not (found & ~inside).any()
     assert (found[20] > 0).sum() == 2 and (found[:, 20] > 0).sum() == 2
-    distance = edges.distance_to_edges(image, 50, 150).numpy()[0, ..., 0]
+    distance = weather.distance_to_edges(image, 50, 150).numpy()[0, ..., 0]
     exact = scipy.ndimage.distance_transform_edt(~found)
     np.testing.assert_allclose(
         np.minimum(distance, 20), np.minimum(exact, 20), rtol=0.03
     )
-    flat = edges.distance_to_edges(np.zeros_like(image), 50, 150)
+    flat = weather.distance_to_edges(np.zeros_like(image), 50, 150)
     assert (flat.numpy() > 20).all()
 
 
@@ -295,7 +286,7 @@ def test_edges_are_those_of_a_plain_version():
     depth = scipy.ndimage.gaussian_filter(noise, [0, 2, 2])
     depth[depth < 0.68] = 0
     images = np.floor(depth * 255)
-    found = edges.find_edges(np.float32(images[..., np.newaxis]), 50, 150)
+    found = weather.find_edges(np.float32(images[..., np.newaxis]), 50, 150)
     expected = [plain_edges(image, 50, 150) for image in images]
     assert np.sum(expected) > 300
     np.testing.assert_array_equal(found.numpy()[..., 0], expected)
@@ -304,11 +295,11 @@ def test_edges_are_those_of_a_plain_version():
 def test_whole_means_stay_whole():
     images = np.zeros((21, 6, 6, 1), np.float32)
     images += np.arange(21).reshape(-1, 1, 1, 1)
-    np.testing.assert_array_equal(spatter._whole_means(images), images)
+    np.testing.assert_array_equal(weather._whole_means(images), images)
     images[:, 2, 2] += 8.9
     images[0] = 0
     np.testing.assert_array_equal(
-        spatter._whole_means(images),
+        weather._whole_means(images),
         np.floor(images[:, :1, :1] + np.zeros((6, 6, 1))),
     )
 
@@ -319,7 +310,7 @@ def test_levels_are_spread_evenly():
         [3, 4, 10, 20], size=(2, 8, 8, 1), p=[0.4, 0.3, 0.2, 0.1]
     )
     levels[1] = 7
-    even = spatter._equalize(tf.constant(levels, tf.float32)).numpy()
+    even = weather._equalize(tf.constant(levels, tf.float32)).numpy()
     counts = [(levels[0] == level).sum() for level in (3, 4, 10, 20)]
     share = np.cumsum([0, *counts[1:]]) / sum(counts[1:])
     for level, expected in zip((3, 4, 10, 20), share, strict=True):

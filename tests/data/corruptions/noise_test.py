@@ -3,7 +3,7 @@ import pytest
 import scipy.stats
 
 from caltrain_tf.data.corruptions import noise
-from caltrain_tf.data.corruptions.draws import Draws
+from caltrain_tf.data.corruptions.core import Draws
 
 LEVELS = (0, 1, 100, 254, 255)
 CASES = [

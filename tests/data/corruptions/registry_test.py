@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.data.corruptions.strengths import STRENGTHS
+from caltrain_tf.data.corruptions import core
 from tests.data.corruptions import cases
 
 corruptions = ct.data.corruptions
@@ -47,8 +47,8 @@ def change(name, severity, images, **options):
 def test_there_are_fifteen_and_four():
     assert len(corruptions.NAMES) == 15 and len(corruptions.EXTRA_NAMES) == 4
     assert set(corruptions.NAMES) == set(cases.CIFAR10_C)
-    for strengths in STRENGTHS.values():
-        assert set(strengths) == set(ALL)
+    assert set(core._DECLARED) == set(ALL)
+    for _, strengths in core._DECLARED.values():
         assert all(len(severities) == 5 for severities in strengths.values())
 
 
