@@ -8,43 +8,64 @@ The first takes the predictions of a run; the second a file with the arrays
 any network. Temperatures are fitted on the calibration part alone.
 """
 
-import os
 import pathlib
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-import numpy as np  # noqa: E402
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-
-from caltrain_tf import evaluation  # noqa: E402
+import command_line
+import numpy as np
+from absl import flags
 
 RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of a finished run.")
 OUTPUTS = flags.DEFINE_string("outputs", None, "File of a network's outputs.")
+SPLITS = ("calibration", "test")
 
 
 def read_run(folder):
     """The predictions of a run, `(logits, labels)` by split."""
+    from caltrain_tf import evaluation
+
     predictions = pathlib.Path(folder) / "predictions"
+    if not predictions.is_dir():
+        raise ValueError(
+            "`run_dir` must be the folder of a finished run, with "
+            f"predictions/. Received: {folder!r}"
+        )
     return {
         split: evaluation.load_predictions(predictions / f"{split}.npz")
-        for split in ("calibration", "test")
+        for split in SPLITS
     }
 
 
 def read_outputs(path):
     """The same of a file with all four arrays."""
-    with np.load(path, allow_pickle=False) as arrays:
-        return {
-            split: (arrays[f"{split}_logits"], arrays[f"{split}_labels"])
-            for split in ("calibration", "test")
-        }
+    names = [
+        f"{split}_{kind}" for split in SPLITS for kind in ("logits", "labels")
+    ]
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except (AttributeError, ValueError) as error:
+        raise ValueError(
+            "`outputs` must be an .npz file of arrays, as `numpy.savez` "
+            f"writes it. Received: {path!r}"
+        ) from error
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ValueError(
+            f"`outputs` must have the arrays {', '.join(names)}. Received: "
+            f"{path!r} without {', '.join(missing)}"
+        )
+    return {
+        split: (found[f"{split}_logits"], found[f"{split}_labels"])
+        for split in SPLITS
+    }
 
 
-def main(argv):
+def main(_):
     """Prints the table."""
-    if len(argv) > 1 or (RUN_DIR.value is None) == (OUTPUTS.value is None):
-        raise app.UsageError("Pass --run_dir or --outputs, and nothing else.")
+    from caltrain_tf import evaluation
+
+    if (RUN_DIR.value is None) == (OUTPUTS.value is None):
+        raise ValueError("Pass either --run_dir or --outputs.")
     if RUN_DIR.value is not None:
         splits = read_run(RUN_DIR.value)
     else:
@@ -55,4 +76,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_line.run(main, resumes=False)

@@ -13,13 +13,8 @@ import os
 import shutil
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-
-from caltrain_tf import report  # noqa: E402
-from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
+import command_line
+from absl import flags
 
 OUTPUT = flags.DEFINE_string("output", "report.html", "The page.")
 DIRICHLET = flags.DEFINE_bool(
@@ -43,21 +38,16 @@ def show(text):
     sys.stderr.flush()
 
 
-def main(argv):
+def main(folders):
     """Collects, draws and writes."""
-    if len(argv) < 2:
-        raise app.UsageError("Pass the folders of runs.")
-    quiet_logs()
-    try:
-        rows = report.collect(
-            argv[1:], dirichlet=DIRICHLET.value, progress=show
-        )
-        text, paths = report.write_report(
-            rows, OUTPUT.value, overwrite=OVERWRITE.value, progress=show
-        )
-    except (OSError, ValueError) as error:
-        # What a user can mend needs no traceback.
-        sys.exit(f"\n{error}")
+    from caltrain_tf import report
+
+    if not folders:
+        raise ValueError("Pass the folders of runs.")
+    rows = report.collect(folders, dirichlet=DIRICHLET.value, progress=show)
+    text, paths = report.write_report(
+        rows, OUTPUT.value, overwrite=OVERWRITE.value, progress=show
+    )
     if sys.stderr.isatty():
         sys.stderr.write("\n")
     for row in rows.left_out:
@@ -69,4 +59,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_line.run(main, arguments=True, resumes=False)

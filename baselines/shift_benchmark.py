@@ -10,15 +10,8 @@ not computed again.
 
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-
-import caltrain_tf as ct  # noqa: E402
-from caltrain_tf.experiments import shift  # noqa: E402
-from caltrain_tf.experiments.figure_file import save_figure  # noqa: E402
-from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
+import command_line
+from absl import flags
 
 RUN_DIR = flags.DEFINE_list(
     "run_dir", None, "A run, several runs, or a folder of runs.", required=True
@@ -34,20 +27,36 @@ FROST_DIR = flags.DEFINE_string(
     "frost_dir", None, "Frost photographs for sets that are made on the fly."
 )
 CORRUPTIONS = flags.DEFINE_list(
-    "corruptions", list(ct.data.corruptions.NAMES), "Which corruptions."
+    "corruptions", None, "Which corruptions; all 15 by default."
 )
 SEVERITIES = flags.DEFINE_list("severities", list("12345"), "Which severities.")
 NUM_EXAMPLES = flags.DEFINE_integer(
-    "num_examples", None, "Only the first examples of each test set."
+    "num_examples",
+    None,
+    "Only the first examples of each test set.",
+    lower_bound=1,
 )
-BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Of inference.")
+BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 256, "Of inference.", lower_bound=1
+)
 
 
-def main(argv):
+def main(_):
     """Evaluates each run, and compares them where there are several."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    quiet_logs()
+    import caltrain_tf as ct
+    from caltrain_tf import checks
+    from caltrain_tf.experiments import shift
+    from caltrain_tf.experiments.figure_file import save_figure
+
+    room = ct.data.corruptions
+    corruptions = CORRUPTIONS.value or room.NAMES
+    for name in corruptions:
+        checks.check_choice(
+            "corruptions", name, (*room.NAMES, *room.EXTRA_NAMES)
+        )
+    severities = command_line.read_integers(SEVERITIES)
+    for severity in severities:
+        checks.check_choice("severities", severity, room.SEVERITIES)
     runs = []
     for run_dir in shift.find_runs(RUN_DIR.value):
         name, rows, source = shift.benchmark_run(
@@ -55,8 +64,8 @@ def main(argv):
             DATA_DIR.value,
             corrupted_dir=CORRUPTED_DIR.value,
             frost_dir=FROST_DIR.value,
-            corruptions=CORRUPTIONS.value,
-            severities=[int(level) for level in SEVERITIES.value],
+            corruptions=corruptions,
+            severities=severities,
             num_examples=NUM_EXAMPLES.value,
             batch_size=BATCH_SIZE.value,
         )
@@ -77,4 +86,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_line.run(main)

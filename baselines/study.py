@@ -14,37 +14,25 @@ one that fails does not stop the others. The predictions of `--shift` stay in
 
 import functools
 import os
-import pathlib
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import command_line
+from absl import flags
+from ml_collections import config_flags
 
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-from ml_collections import config_flags  # noqa: E402
-
-import caltrain_tf as ct  # noqa: E402
-from caltrain_tf.experiments import matrix  # noqa: E402
-from caltrain_tf.experiments import run_state  # noqa: E402
-from caltrain_tf.experiments import summary  # noqa: E402
-from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
-from caltrain_tf.experiments.overrides import read_tuned  # noqa: E402
-from caltrain_tf.experiments.run_queue import RunQueue  # noqa: E402
-from caltrain_tf.experiments.study import Study  # noqa: E402
-
-CONFIG = config_flags.DEFINE_config_file(
-    "config",
-    pathlib.Path(__file__).parents[1] / "configs" / "cifar10.py",
-    "Configuration file of all runs.",
-    lock_config=True,
+CONFIG = command_line.define_config(
+    "cifar10.py", "Configuration file of all runs."
 )
 OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Folder of the study.", required=True
 )
 PRIMARIES = flags.DEFINE_list(
-    "primaries", list(ct.losses.PRIMARY), "Primary losses."
+    "primaries", None, "Primary losses; all by default."
 )
 SECONDARIES = flags.DEFINE_list(
-    "secondaries", list(matrix.SECONDARIES), "Secondary losses, and none."
+    "secondaries",
+    None,
+    "Secondary losses, or none; by default none and those of the paper: mmce, "
+    "avuc, avuc_gs, sb_ece, s_avuc.",
 )
 OBJECTIVES = flags.DEFINE_list(
     "objectives",
@@ -63,7 +51,7 @@ TUNED = flags.DEFINE_string(
 PARALLEL = flags.DEFINE_integer("parallel", 1, "Runs at a time.")
 SHIFT = flags.DEFINE_bool("shift", False, "Measure each run under shift, too.")
 SHIFT_CORRUPTIONS = flags.DEFINE_list(
-    "shift_corruptions", list(ct.data.corruptions.NAMES), "Which corruptions."
+    "shift_corruptions", None, "Which corruptions; all 15 by default."
 )
 SHIFT_SEVERITIES = flags.DEFINE_list(
     "shift_severities", list("12345"), "Which severities."
@@ -93,30 +81,25 @@ _VARIED = {
 }
 
 
-def read_integers(flag):
-    """The integers of a flag that is a list."""
-    try:
-        return [int(value) for value in flag.value]
-    except ValueError as error:
-        raise app.UsageError(
-            f"--{flag.name} must be integers. Received: {flag.value}"
-        ) from error
-
-
 def read_settings():
     """The runs that the flags ask for."""
+    from caltrain_tf import losses
+    from caltrain_tf.experiments import matrix
+    from caltrain_tf.experiments.overrides import read_tuned
+
     for key in config_flags.get_override_values(flags.FLAGS["config"]):
         if key in _VARIED:
-            raise app.UsageError(
+            raise ValueError(
                 f"--config.{key} is what a study varies: --{_VARIED[key]}."
             )
     objectives = OBJECTIVES.value
     if objectives is None:
-        objectives = matrix.cross(PRIMARIES.value, SECONDARIES.value)
-    elif PRIMARIES.present or SECONDARIES.present:
-        raise app.UsageError(
-            "Pass --objectives, or --primaries and --secondaries."
+        objectives = matrix.cross(
+            PRIMARIES.value or losses.PRIMARY,
+            SECONDARIES.value or matrix.SECONDARIES,
         )
+    elif PRIMARIES.present or SECONDARIES.present:
+        raise ValueError("Pass --objectives, or --primaries and --secondaries.")
     tuned = {}
     if TUNED.value is not None:
         tuned = read_tuned(TUNED.value, CONFIG.value.data.name)
@@ -125,7 +108,7 @@ def read_settings():
     return matrix.settings(
         CONFIG.value,
         objectives,
-        read_integers(SEEDS),
+        command_line.read_integers(SEEDS),
         OUTPUT_DIR.value,
         tuned,
     )
@@ -133,11 +116,14 @@ def read_settings():
 
 def read_shift():
     """What is to be measured under shift, or None."""
+    from caltrain_tf.data import corruptions
+    from caltrain_tf.experiments import run_state
+
     if not SHIFT.value:
         return None
     return run_state.shift_options(
-        SHIFT_CORRUPTIONS.value,
-        read_integers(SHIFT_SEVERITIES),
+        SHIFT_CORRUPTIONS.value or corruptions.NAMES,
+        command_line.read_integers(SHIFT_SEVERITIES),
         SHIFT_EXAMPLES.value,
     )
 
@@ -145,6 +131,8 @@ def read_shift():
 def choose_queue(shift):
     """What makes the queue that runs are taken from."""
     if STORAGE.value is None:
+        from caltrain_tf.experiments.run_queue import RunQueue
+
         return RunQueue
     # Only here: it needs Optuna.
     from caltrain_tf.experiments.storage_queue import StorageQueue
@@ -159,25 +147,26 @@ def choose_queue(shift):
     )
 
 
-def main(argv):
+def main(_):
     """Does the runs, and prints what came of them."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    quiet_logs()
-    try:
-        settings = read_settings()
-        shift = read_shift()
-        study = Study(
-            settings,
-            parallel=PARALLEL.value,
-            shift=shift,
-            make_queue=choose_queue(shift),
-            data_dir=DATA_DIR.value,
-            tpu=TPU.value,
-            num_gpus=NUM_GPUS.value,
-        )
-    except ValueError as error:
-        raise app.UsageError(str(error)) from error
+    from caltrain_tf.experiments import build
+    from caltrain_tf.experiments import run_state
+    from caltrain_tf.experiments import summary
+    from caltrain_tf.experiments.study import Study
+
+    settings = read_settings()
+    shift = read_shift()
+    # Here, and not in the log of every run.
+    build.check([setting.config for setting in settings], DATA_DIR.value)
+    study = Study(
+        settings,
+        parallel=PARALLEL.value,
+        shift=shift,
+        make_queue=choose_queue(shift),
+        data_dir=DATA_DIR.value,
+        tpu=TPU.value,
+        num_gpus=NUM_GPUS.value,
+    )
     print(f"{len(settings)} runs in {OUTPUT_DIR.value}", flush=True)
     outcome = study.run()
     results = {
@@ -203,4 +192,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_line.run(main)

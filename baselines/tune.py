@@ -15,30 +15,16 @@ Started several times with one --storage, workers share the trials.
 """
 
 import os
-import pathlib
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import command_line
+from absl import flags
 
-from absl import app  # noqa: E402
-from absl import flags  # noqa: E402
-
-from caltrain_tf import training  # noqa: E402
-from caltrain_tf.experiments.flags import define  # noqa: E402
-from caltrain_tf.experiments.flags import quiet_logs  # noqa: E402
-from caltrain_tf.experiments.flags import read  # noqa: E402
-from caltrain_tf.experiments.flags import run_name  # noqa: E402
-from caltrain_tf.experiments.trials import run_trial  # noqa: E402
-from caltrain_tf.experiments.tuning import STRATEGIES  # noqa: E402
-from caltrain_tf.experiments.tuning import tune  # noqa: E402
-from caltrain_tf.experiments.tuning_report import tuning_table  # noqa: E402
-from caltrain_tf.experiments.tuning_report import write_tuning  # noqa: E402
-
-CONFIG = define(pathlib.Path(__file__).parents[1] / "configs" / "cifar10.py")
+CONFIG = command_line.define_training("cifar10.py")
 FLAGS = flags.FLAGS
 flags.DEFINE_enum(
     "strategy",
     "sequential",
-    STRATEGIES,
+    ("sequential", "joint"),
     "One parameter after the other, or all at once by a tree-structured Parzen "
     "estimator between the extremes of `config.search`.",
 )
@@ -70,14 +56,21 @@ flags.FLAGS["output_dir"].help = (
 )
 
 
-def main(argv):
+def main(_):
     """Tunes as the flags say, and prints what was found."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    from caltrain_tf import training
+    from caltrain_tf.experiments import build
+    from caltrain_tf.experiments.matrix import run_name
+    from caltrain_tf.experiments.trials import run_trial
+    from caltrain_tf.experiments.tuning import tune
+    from caltrain_tf.experiments.tuning_report import tuning_table
+    from caltrain_tf.experiments.tuning_report import write_tuning
+
     if FLAGS.multi_worker:
-        raise app.UsageError("Trials run on one machine: no --multi_worker.")
-    quiet_logs()
-    config, _ = read(CONFIG)
+        raise ValueError("Trials run on one machine: no --multi_worker.")
+    config = command_line.read_training(CONFIG)
+    # Here, and not in every trial.
+    build.check([config], FLAGS.data_dir)
     output_dir = FLAGS.output_dir or os.path.join("tuning", run_name(config))
     strategy = training.get_strategy(tpu=FLAGS.tpu, num_gpus=FLAGS.num_gpus)
 
@@ -107,4 +100,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    command_line.run(main)

@@ -3,17 +3,14 @@ r"""Trains on ImageNet.
 python baselines/imagenet/train.py --primary=nll --secondary=s_avuc --tpu=local
 """
 
-import os
 import pathlib
+import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from absl import app  # noqa: E402
+import command_line  # noqa: E402
 
-from caltrain_tf.experiments import run_from_flags  # noqa: E402
-from caltrain_tf.experiments.flags import define  # noqa: E402
-
-CONFIG = define(pathlib.Path(__file__).parents[2] / "configs" / "imagenet.py")
+CONFIG = command_line.define_training("imagenet.py")
 
 if __name__ == "__main__":
-    app.run(lambda argv: run_from_flags(CONFIG, argv))
+    command_line.run(lambda _: command_line.train(CONFIG))

@@ -122,6 +122,6 @@ def _find(name, tfds_name, data_dir):
         raise FileNotFoundError(
             f"No data of {name!r} in {where}. To get them, run `tfds build "
             f"{tfds_name} --data_dir={where}`, and pass that folder as "
-            "`data_dir` (`--data_dir`). The data set 'digits' is embedded and "
+            "`data_dir`. The data set 'digits' is embedded and "
             f"needs none. Received: data_dir={data_dir!r}"
         ) from error

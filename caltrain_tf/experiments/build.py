@@ -1,7 +1,14 @@
-"""The parts of an experiment, as its configuration describes them."""
+"""The parts of an experiment, as its configuration describes them.
+
+Errors name the flags that set the configuration on the command line.
+"""
+
+import contextlib
 
 import keras
+import ml_collections
 
+from caltrain_tf import checks
 from caltrain_tf import data
 from caltrain_tf import losses
 from caltrain_tf import metrics
@@ -12,17 +19,57 @@ from caltrain_tf import training
 _NLL = "negative_log_likelihood"
 
 
+def check(configs, data_dir=None):
+    """Raises unless runs can be built; trains nothing.
+
+    Args:
+        configs: Configurations of runs on the same data with the same network,
+            as `ConfigDict`s or dictionaries.
+        data_dir: The folder of TensorFlow Datasets.
+    """
+    configs = [ml_collections.ConfigDict(config) for config in configs]
+    dataset = build_data(configs[0], data_dir)
+    build_model(configs[0], dataset.num_classes, dataset.image_shape)
+    for config in configs:
+        check_numbers(config)
+        build_loss(config)
+
+
+def check_numbers(config):
+    """Raises unless the numbers of a configuration can be meant."""
+    for name in (
+        "batch_size",
+        "epochs",
+        "steps_per_execution",
+        "evaluate_every",
+        "optimizer.reference_batch_size",
+    ):
+        value = config
+        for key in name.split("."):
+            value = value[key]
+        checks.check_count(f"--config.{name}", value)
+    # A damaged checkpoint needs one before it.
+    checks.check_count(
+        "--config.keep_checkpoints", config.keep_checkpoints, low=2
+    )
+    fraction = config.interleaved.held_out_fraction
+    checks.check_number(
+        "--config.interleaved.held_out_fraction", fraction, low=0, high=1
+    )
+
+
 def build_data(config, data_dir=None):
     """The data set of `config.data`."""
-    return data.get(
-        config.data.name,
-        data_dir,
-        train_split=config.data.train_split,
-        image_size=config.data.image_size,
-        # Runs of before this setting have it not in their config.json.
-        augment=config.data.get("augment", True),
-        dtype=_compute_dtype(config),
-    )
+    with _named("--config.data"):
+        return data.get(
+            config.data.name,
+            data_dir,
+            train_split=config.data.train_split,
+            image_size=config.data.image_size,
+            # Missing in runs saved before this option existed.
+            augment=config.data.get("augment", True),
+            dtype=_compute_dtype(config),
+        )
 
 
 def build_loss(config, parts=("primary", "secondary")):
@@ -33,14 +80,15 @@ def build_loss(config, parts=("primary", "secondary")):
         parts: Which of its parts. Interleaved training takes them apart.
     """
     settings = config.loss
-    both = {part: _part(settings, settings[part]) for part in parts}
-    return losses.CompositeLoss(
-        both.get("primary"),
-        both.get("secondary"),
-        beta=settings.beta,
-        from_logits=True,
-        cross_replica=settings.cross_replica,
-    )
+    both = {part: _part(settings, part) for part in parts}
+    with _named("--config.loss"):
+        return losses.CompositeLoss(
+            both.get("primary"),
+            both.get("secondary"),
+            beta=settings.beta,
+            from_logits=True,
+            cross_replica=settings.cross_replica,
+        )
 
 
 def build_trainer(config, strategy, num_classes, image_shape, steps_per_epoch):
@@ -61,6 +109,7 @@ def build_trainer(config, strategy, num_classes, image_shape, steps_per_epoch):
     scale = config.batch_size / settings.reference_batch_size
     with strategy.scope():
         model = build_model(config, num_classes, image_shape)
+    with strategy.scope(), _named("--config.optimizer"):
         optimizer = keras.optimizers.SGD(
             training.WarmUpStepDecay(
                 settings.learning_rate * scale,
@@ -72,43 +121,59 @@ def build_trainer(config, strategy, num_classes, image_shape, steps_per_epoch):
             momentum=settings.momentum,
             nesterov=settings.nesterov,
         )
-    return training.Trainer(
-        model,
-        build_loss(config, parts),
-        optimizer,
-        strategy,
-        metrics=[
-            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-            metrics.NegativeLogLikelihood(from_logits=True, name=_NLL),
-            metrics.ExpectedCalibrationError(from_logits=True, name="ece"),
-        ],
-        l2=settings.l2,
-        l2_on=tuple(settings.l2_on) or None,
-        jit_compile=config.jit_compile,
-        steps_per_execution=config.steps_per_execution,
-        clip_norm=settings.clip_norm,
-    )
+    loss = build_loss(config, parts)
+    with _named("--config.optimizer"):
+        return training.Trainer(
+            model,
+            loss,
+            optimizer,
+            strategy,
+            metrics=[
+                keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+                metrics.NegativeLogLikelihood(from_logits=True, name=_NLL),
+                metrics.ExpectedCalibrationError(from_logits=True, name="ece"),
+            ],
+            l2=settings.l2,
+            l2_on=tuple(settings.l2_on) or None,
+            jit_compile=config.jit_compile,
+            steps_per_execution=config.steps_per_execution,
+            clip_norm=settings.clip_norm,
+        )
 
 
 def build_model(config, num_classes, image_shape):
     """The network of `config.model`, in `config.precision`."""
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(config.precision)
+    with _named("--config.precision"):
+        keras.config.set_dtype_policy(config.precision)
     try:
-        return models.get(
-            config.model, num_classes=num_classes, input_shape=image_shape
-        )
+        with _named("--config.model"):
+            return models.get(
+                config.model, num_classes=num_classes, input_shape=image_shape
+            )
     finally:
         keras.config.set_dtype_policy(before)
 
 
-def _part(settings, name):
+def _part(settings, part):
+    name = settings[part]
     if name is None:
         return None
     options = settings.options.get(name)
-    # A name without options is one that `get` has a better error for.
-    options = {} if options is None else options.to_dict()
-    return losses.get(name, from_logits=True, **options)
+    if options is None:
+        with _named(f"--config.loss.{part}"):
+            return losses.get(name, from_logits=True)
+    with _named(f"--config.loss.options.{name}"):
+        return losses.get(name, from_logits=True, **options.to_dict())
+
+
+@contextlib.contextmanager
+def _named(flag):
+    """Puts a flag before what is said of its value."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{flag}: {error}") from error
 
 
 def _compute_dtype(config):

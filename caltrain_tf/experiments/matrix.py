@@ -7,10 +7,9 @@ import os
 
 from caltrain_tf import checks
 from caltrain_tf import losses
-from caltrain_tf.experiments.flags import NONE
-from caltrain_tf.experiments.flags import run_name
 from caltrain_tf.experiments.overrides import apply_overrides
 
+NONE = "none"
 # What the paper crosses; `losses.SECONDARY` has more.
 SECONDARIES = (NONE, "mmce", "avuc", "avuc_gs", "sb_ece", "s_avuc")
 INTERLEAVED = "-interleaved"
@@ -58,6 +57,18 @@ def cross(primaries=losses.PRIMARY, secondaries=SECONDARIES):
         for primary in primaries
         for secondary in secondaries
     ]
+
+
+def run_name(config):
+    """The objective of a configuration: `focal+sb_ece`.
+
+    Args:
+        config: The configuration.
+    """
+    name = config.loss.primary
+    if config.loss.secondary is not None:
+        name += f"+{config.loss.secondary}"
+    return name + (INTERLEAVED if config.interleaved.enabled else "")
 
 
 def parse_objective(name):

@@ -11,7 +11,7 @@ from caltrain_tf import figures
 from caltrain_tf import training
 from caltrain_tf.experiments import build
 from caltrain_tf.experiments.figure_file import save_figure
-from caltrain_tf.experiments.flags import run_name
+from caltrain_tf.experiments.matrix import run_name
 
 
 def find_runs(paths):

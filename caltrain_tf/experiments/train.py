@@ -27,6 +27,7 @@ def train(config, output_dir, data_dir=None, strategy=None):
     Returns:
         What `results.json` holds.
     """
+    build.check_numbers(config)
     strategy = strategy or training.get_strategy()
     data = build.build_data(config, data_dir)
     parts = _training_parts(config, data)

@@ -7,8 +7,8 @@ import statistics
 from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_count
 from caltrain_tf.evaluation import best_within_accuracy
-from caltrain_tf.experiments.flags import run_name
 from caltrain_tf.experiments.job_outcome import Outcome
+from caltrain_tf.experiments.matrix import run_name
 from caltrain_tf.experiments.search_space import Parameter
 from caltrain_tf.experiments.search_space import fingerprint
 from caltrain_tf.experiments.search_space import search_space

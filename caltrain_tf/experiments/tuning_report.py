@@ -7,7 +7,7 @@ import os
 import tempfile
 
 from caltrain_tf.evaluation import within_accuracy
-from caltrain_tf.experiments.flags import run_name
+from caltrain_tf.experiments.matrix import run_name
 from caltrain_tf.experiments.search_space import as_flags
 from caltrain_tf.experiments.search_space import with_params
 

@@ -5,6 +5,15 @@ import keras
 
 def check_arguments(loss, metrics, l2, l2_on, steps_per_execution, clip_norm):
     """Raises on arguments that cannot be meant."""
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise RuntimeError(
+            "`Trainer` is for Keras' TensorFlow backend: it trains under "
+            "`tf.distribute`. Compile the model with the loss and use "
+            "`model.fit`, which trains on every backend, or set "
+            "KERAS_BACKEND=tensorflow before Keras is imported. "
+            f"Received: backend={backend!r}"
+        )
     if not isinstance(loss, keras.losses.Loss):
         raise ValueError(
             f"`loss` must be a `keras.losses.Loss`. Received: loss={loss!r}"

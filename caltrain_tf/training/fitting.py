@@ -6,7 +6,6 @@ import math
 import tensorflow as tf
 
 from caltrain_tf.training.execution import metric_values
-from caltrain_tf.training.preemption import Preempted
 from caltrain_tf.training.preemption import StopSignal
 from caltrain_tf.training.progress import Progress
 from caltrain_tf.training.records import Records
@@ -65,12 +64,14 @@ class Fitting:
                     self.position.step,
                     self.phases[0].batch_size,
                 )
-            self.stop = stack.enter_context(StopSignal(self.trainer.strategy))
+            self.stop = stack.enter_context(
+                StopSignal(self.trainer.strategy, saves=run is not None)
+            )
             while self.position.epoch < self.epochs:
                 self._run_epoch()
                 self._end_epoch()
                 if self.stop.requested():
-                    raise Preempted
+                    self.stop.stop()
         return self.records.log.rows
 
     def _run_epoch(self):
@@ -117,7 +118,7 @@ class Fitting:
         if stop or (every and self.position.step % every == 0):
             self.records.save()
         if stop:
-            raise Preempted
+            self.stop.stop()
 
     def _end_epoch(self):
         row = {"epoch": self.position.epoch + 1, "step": self.position.step}

@@ -38,6 +38,11 @@ class InterleavedModel(keras.Model):
     model inside, which is what is kept in the end, and passes everything else
     on to it: `evaluate` and `predict` take plain inputs.
 
+    The history has `calibration_loss`, the mean of the calibration loss over
+    the held-out batches of an epoch, and `val_calibration_loss`, its mean over
+    the batches of validation data. `loss` is the mean over the batches of both
+    kinds, each with the loss that it was trained with.
+
     Args:
         model: The model to train.
         calibration_loss: A `keras.losses.Loss`, such as `SBECE`.
@@ -56,6 +61,8 @@ class InterleavedModel(keras.Model):
         >>> history = model.fit(both, shuffle=False, verbose=0)
         >>> int(model.optimizer.iterations)
         4
+        >>> sorted(history.history)
+        ['calibration_loss', 'loss']
     """
 
     def __init__(self, model, calibration_loss, **kwargs):
@@ -68,6 +75,7 @@ class InterleavedModel(keras.Model):
             )
         self.model = model
         self.calibration_loss = calibration_loss
+        self._calibration_mean = keras.metrics.Mean("calibration_loss")
 
     def call(self, inputs, training=None):
         """The outputs of the model inside."""
@@ -83,14 +91,24 @@ class InterleavedModel(keras.Model):
                 self, x, y, y_pred, sample_weight, training=training
             )
 
-        if not _is_marked(x):
-            return primary()
         # Both, since XLA and replicas take no branch around a collective; a
         # loss costs nothing next to the model.
         calibration = self.calibration_loss(y, y_pred, sample_weight)
+        if not _is_marked(x):
+            self._show(calibration, 1.0)
+            return primary()
+        held_out = x[HELD_OUT][0]
+        self._show(calibration, held_out)
         for penalty in self.losses:
             calibration = calibration + self._aggregate_additional_loss(penalty)
-        return ops.where(x[HELD_OUT][0] > 0, calibration, primary())
+        return ops.where(held_out > 0, calibration, primary())
+
+    def _show(self, calibration, weight):
+        if keras.backend.backend() == "tensorflow":
+            # Keras has divided it by the number of replicas.
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            calibration = calibration * replicas
+        self._calibration_mean.update_state(calibration, weight)
 
     def build(self, input_shape):
         """Builds the model inside."""

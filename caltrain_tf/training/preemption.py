@@ -1,6 +1,7 @@
-"""SIGTERM: what a machine sends before it is taken away."""
+"""SIGTERM, which a machine sends before it is taken away, and Ctrl-C."""
 
 import signal
+import sys
 import threading
 
 import tensorflow as tf
@@ -27,35 +28,52 @@ class StopSignal:
 
     Args:
         strategy: The strategy of the run.
+        saves: Whether there is a checkpoint to go on from. Ctrl-C is noted too
+            then; a second one interrupts at once.
     """
 
-    def __init__(self, strategy):
+    def __init__(self, strategy, saves=True):
         """Nothing has come yet."""
         self._strategy = strategy
-        self._received = False
-        self._previous = None
+        self._numbers = [signal.SIGTERM, *([signal.SIGINT] if saves else [])]
+        self._received = None
+        self._previous = {}
         self._sum = tf.function(self._sum_over_replicas)
 
     def __enter__(self):
-        """Takes over SIGTERM."""
+        """Takes over the signals."""
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGTERM, self._note)
+            for number in self._numbers:
+                self._previous[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *error):
-        """Gives SIGTERM back."""
-        if self._previous is not None:
-            signal.signal(signal.SIGTERM, self._previous)
+        """Gives the signals back."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def requested(self):
         """Whether to stop here; all workers get the same answer."""
         if not is_multi_worker(self._strategy):
-            return self._received
-        return bool(self._sum(tf.constant(float(self._received))) > 0)
+            return self._received is not None
+        here = tf.constant(float(self._received is not None))
+        return bool(self._sum(here) > 0)
+
+    def stop(self):
+        """Raises what ends the run, after its checkpoint was written."""
+        if self._received == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise Preempted
 
     def _note(self, number, frame):
-        del number, frame
-        self._received = True
+        del frame
+        if number == signal.SIGINT:
+            if self._received is not None:
+                raise KeyboardInterrupt
+            sys.stderr.write(
+                "\nStopping after this step; Ctrl-C again stops at once.\n"
+            )
+        self._received = number
 
     def _sum_over_replicas(self, value):
         per_replica = self._strategy.run(tf.identity, args=(value,))

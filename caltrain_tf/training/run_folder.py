@@ -43,7 +43,13 @@ class RunFolder:
     def __enter__(self):
         """Takes the lock and compares or writes the configuration."""
         if self.chief:
-            tf.io.gfile.makedirs(self.path)
+            try:
+                tf.io.gfile.makedirs(self.path)
+            except tf.errors.OpError as error:
+                raise ValueError(
+                    f"The folder cannot be made: {error.message}. Take "
+                    f"another `output_dir`. Received: {self.path!r}"
+                ) from error
             self._take_lock()
             try:
                 self._check_config()
@@ -72,9 +78,9 @@ class RunFolder:
             holder = os.read(lock, 32).decode(errors="replace").strip()
             os.close(lock)
             raise ValueError(
-                "The folder is in use by another process"
-                f"{f' ({holder})' if holder else ''}. "
-                f"Received: path={self.path!r}"
+                f"The folder {self.path!r} is in use by another process"
+                f"{f' ({holder})' if holder else ''}. Wait for its end, or "
+                "take another `output_dir`."
             ) from error
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"pid {os.getpid()}\n".encode(), 0)
@@ -101,8 +107,8 @@ def check_config(path, config):
     if differing:
         raise ValueError(
             f"The folder {os.fspath(path)!r} holds a run of another "
-            f"configuration: {'; '.join(differing)}. Take another folder, "
-            "or the same configuration to go on."
+            f"configuration: {'; '.join(differing)}. Take another "
+            "`output_dir`, or the same configuration to go on."
         )
 
 

@@ -76,9 +76,11 @@ def _tpu_strategy(tpu):
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
+        where = "on this machine" if tpu == "local" else "of that name"
         raise ValueError(
-            f"No TPU was found: {str(error).splitlines()[0][:80]}... "
-            f"Received: tpu={tpu!r}"
+            f'No TPU was found {where}. `tpu` must be "local" on a machine '
+            "with a TPU, or the name of one that this machine reaches; without "
+            f"it, GPUs or the CPU are used. Received: tpu={tpu!r}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

@@ -166,6 +166,8 @@ class Trainer:
             NonFiniteLossError: With the step and the parts of the loss.
             Preempted: Ends the process with code 143 after SIGTERM, with a
                 checkpoint written.
+            KeyboardInterrupt: After Ctrl-C; with `run`, once the step is done
+                and a checkpoint is written, or at once after a second one.
         """
         train = ("train", "dataset", dataset, dataset_steps)
         phases = [Phase(*train, self._execution)]

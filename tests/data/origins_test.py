@@ -113,5 +113,5 @@ def test_missing_data_say_how_to_get_them(name, tmp_path):
     text = str(error.value)
     stored = SPECS[name].tfds_name
     assert f"tfds build {stored} --data_dir={tmp_path}" in text
-    assert "'digits' is embedded" in text and "--data_dir" in text
+    assert "'digits' is embedded" in text and "`data_dir`" in text
     assert not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import pytest
 
 from caltrain_tf import losses
 from caltrain_tf.experiments import matrix
-from caltrain_tf.experiments.flags import run_name
+from caltrain_tf.experiments.matrix import run_name
 from tests.experiments.configs import load
 
 

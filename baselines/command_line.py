@@ -1,0 +1,310 @@
+"""What the scripts share: flags, a quiet start, errors of one line.
+
+Nothing of `caltrain_tf` is imported at the top: importing it starts TensorFlow,
+and `--help` or a mistyped flag should not wait for that.
+"""
+
+import contextlib
+import difflib
+import os
+import pathlib
+import re
+import runpy
+import subprocess
+import sys
+import traceback
+
+from absl import app
+from absl import flags
+from absl import logging
+from ml_collections import config_flags
+
+# The flags belong to the script that calls the functions here, so that
+# `--helpshort` lists them.
+flags.disclaim_key_flags()
+
+CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
+NONE = "none"
+# What TensorFlow writes when it is imported and looks for GPUs, before it
+# reads TF_CPP_MIN_LOG_LEVEL: information, and the search for what a machine
+# without GPUs does not have. Lines of the other kinds are shown.
+_NOISE = (
+    r"^WARNING: All log messages before absl::InitializeLog|"
+    r"^I[0-9]{4} [0-9:.]+ |"
+    r"^[-0-9]+ [0-9:.]+: I |"
+    r"^To enable the following instructions|"
+    r"failed call to cuInit|"
+    r"Unable to register cu[A-Z]+ factory|"
+    r"computation placer already registered"
+)
+
+
+def define_config(default, help_string):
+    """Defines `--config` and `--config.x.y`; returns the holder.
+
+    Args:
+        default: The name of a file in `configs/`.
+        help_string: What it configures.
+    """
+    path = str(CONFIGS / default)
+    _check_config_flags(path)
+    return config_flags.DEFINE_config_file(
+        "config",
+        path,
+        f"{help_string} --config.<key>=<value> changes a setting of it, such "
+        "as --config.epochs=10.",
+        lock_config=True,
+    )
+
+
+def define_training(default_config):
+    """Defines the flags of a training; returns the holder of `--config`.
+
+    Args:
+        default_config: The name of a file in `configs/`.
+    """
+    flags.DEFINE_string("primary", None, "Primary loss: nll, focal or mse.")
+    flags.DEFINE_string(
+        "secondary",
+        None,
+        "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, sb_marginal_ece, "
+        "or none.",
+    )
+    flags.DEFINE_bool(
+        "interleaved",
+        None,
+        "Optimise the secondary loss on a held-out part of the training set.",
+    )
+    flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
+    flags.DEFINE_integer("num_gpus", None, "GPUs to use; all by default.")
+    flags.DEFINE_bool(
+        "multi_worker", False, "Whether TF_CONFIG names several machines."
+    )
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Folder of the run; runs/<primary>+<secondary> by default. The same "
+        "command goes on with a run that was stopped.",
+    )
+    flags.DEFINE_string("data_dir", None, "Folder of TensorFlow Datasets.")
+    return define_config(default_config, "Configuration file.")
+
+
+def read_training(config_holder):
+    """The configuration with the losses of the other flags in it.
+
+    Args:
+        config_holder: What `define_training` returned.
+    """
+    from caltrain_tf import checks
+    from caltrain_tf import losses
+
+    config, values = config_holder.value, flags.FLAGS
+    if values.primary is not None:
+        config.loss.primary = checks.check_choice(
+            "primary", values.primary, losses.PRIMARY
+        )
+    if values.secondary is not None:
+        secondary = checks.check_choice(
+            "secondary", values.secondary, (*losses.SECONDARY, NONE)
+        )
+        config.loss.secondary = None if secondary == NONE else secondary
+    if values.interleaved is not None:
+        config.interleaved.enabled = values.interleaved
+    if config.interleaved.enabled and config.loss.secondary is None:
+        raise ValueError(
+            "`interleaved` needs a secondary loss to optimise on the held-out "
+            "part: --secondary=sb_ece, say. Received: no `secondary`"
+        )
+    return config
+
+
+def train(config_holder):
+    """Trains as the flags say, and prints the results.
+
+    Args:
+        config_holder: What `define_training` returned.
+    """
+    from caltrain_tf import evaluation
+    from caltrain_tf import experiments
+    from caltrain_tf import training
+    from caltrain_tf.experiments.matrix import run_name
+
+    values = flags.FLAGS
+    config = read_training(config_holder)
+    strategy = training.get_strategy(
+        tpu=values.tpu,
+        num_gpus=values.num_gpus,
+        multi_worker=values.multi_worker,
+    )
+    output_dir = values.output_dir or os.path.join("runs", run_name(config))
+    results = experiments.train(config, output_dir, values.data_dir, strategy)
+    print(f"\n{run_name(config)} on {config.data.name}, test split")
+    print(evaluation.results_table(results))
+    print(f"\nEverything is in {output_dir}")
+
+
+def read_integers(flag):
+    """The integers of a flag that is a list."""
+    try:
+        return [int(value) for value in flag.value]
+    except ValueError as error:
+        raise ValueError(
+            f"--{flag.name} must be integers. Received: {flag.value}"
+        ) from error
+
+
+def run(main, *, arguments=False, resumes=True):
+    """Parses the flags and runs a script.
+
+    An error that our own code raises is a message to the user: it ends the
+    script in one line, which names flags as the user types them. Others keep
+    their traceback, and `--verbosity=1` shows it for all.
+
+    Args:
+        main: Called with the arguments that are no flags; what it returns is
+            the exit code.
+        arguments: Whether there may be such.
+        resumes: Whether the same command goes on with what was stopped.
+    """
+    end = "Stopped; the same command goes on." if resumes else "Stopped."
+
+    def guarded(argv):
+        if not flags.FLAGS["verbosity"].present:
+            # What TensorFlow reports would stand in our progress.
+            logging.set_verbosity(logging.WARNING)
+        if argv[1:] and not arguments:
+            return f"Unexpected arguments: {' '.join(argv[1:])}"
+        try:
+            with _without_noise():
+                import tensorflow as tf
+
+                tf.config.list_physical_devices()
+            return main(argv[1:])
+        except KeyboardInterrupt:
+            print(f"\n{end}", file=sys.stderr)
+            return 130
+        except SystemExit as stop:
+            if stop.code == 143:
+                print(f"\n{end}", file=sys.stderr)
+            raise
+        except Exception as error:
+            if logging.get_verbosity() > 0 or not _is_message(error):
+                raise
+            return _one_line(error)
+
+    app.run(guarded)
+
+
+@contextlib.contextmanager
+def _without_noise():
+    """Leaves `_NOISE` out of what is written to stderr.
+
+    A process of its own reads it, so that no last words get lost where
+    TensorFlow ends this one. A user who sets TF_CPP_MIN_LOG_LEVEL sees all.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        yield
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    command = ("grep", "--line-buffered", "-vE", _NOISE)
+    try:
+        reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stderr)
+    except FileNotFoundError:
+        os.close(stderr)
+        yield
+        return
+    os.dup2(reader.stdin.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        reader.stdin.close()
+        reader.wait()
+
+
+def _is_message(error):
+    """Whether an error is said to the user: a file's, or raised by us."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return True
+    ours = [os.path.abspath(__file__)]
+    if "caltrain_tf" in sys.modules:
+        ours.append(sys.modules["caltrain_tf"].__file__)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    is_ours = last.filename.startswith(tuple(map(os.path.dirname, ours)))
+    # Not one that Python raises in the middle of our code: that is a mistake
+    # of ours.
+    return is_ours and last.line.startswith("raise")
+
+
+def _one_line(error):
+    """The text of an error, with `--tpu` for `tpu` where that is a flag."""
+    values = flags.FLAGS
+
+    def as_flag(match):
+        if match[2] in values:
+            return f"--{match[1]}"
+        if "config" in values and match[2] in values.config:
+            return f"--config.{match[1]}"
+        return match[0]
+
+    return re.sub(r"`((\w+)(=\w+)?)`", as_flag, " ".join(str(error).split()))
+
+
+def _check_config_flags(path):
+    """Ends the program where there is no such configuration or setting.
+
+    What ml_collections raises does not name the flag.
+    """
+    overrides = []
+    for index, argument in enumerate(sys.argv):
+        name, equals, value = argument.partition("=")
+        if name in ("--config", "-config"):
+            path = value if equals else "".join(sys.argv[index + 1 :][:1])
+            if not path:
+                return  # absl says that a value is missing.
+        elif match := re.match(r"--?(?:no)?config\.([^\[]+)", name):
+            overrides.append(match[1])
+    file, *parameter = path.split(":", 1)
+    if not os.path.isfile(file):
+        others = map(str, pathlib.Path(file).parent.glob("*.py"))
+        near = difflib.get_close_matches(file, others, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        sys.exit(
+            f"--config must be a file that is there.{hint} Received: {file}"
+        )
+    if not overrides:
+        return
+    config = runpy.run_path(file)["get_config"](*parameter)
+    keys = list(_leaves(config))
+    for key in overrides:
+        if key in keys:
+            continue
+        inside = [
+            other.removeprefix(f"{key}.").partition(".")[0]
+            for other in keys
+            if other.startswith(f"{key}.")
+        ]
+        if inside:
+            listed = ", ".join(dict.fromkeys(inside))
+            sys.exit(
+                f"--config.{key} is a group of settings. Pass "
+                f"--config.{key}.<one of them>: {listed}"
+            )
+        near = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)
+        sys.exit(
+            f"--config.{key} is no setting of {file}. Did you mean "
+            f"--config.{near[0]}?"
+        )
+
+
+def _leaves(config, prefix=""):
+    for key in config:
+        if hasattr(config[key], "to_dict"):
+            yield from _leaves(config[key], f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
