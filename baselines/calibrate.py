@@ -43,10 +43,10 @@ def read_outputs(path):
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
-    except (AttributeError, ValueError) as error:
+    except (AttributeError, OSError, ValueError) as error:
         raise ValueError(
             "`outputs` must be an .npz file of arrays, as `numpy.savez` "
-            f"writes it. Received: {path!r}"
+            f"writes it. Received: {path!r}: {error}"
         ) from error
     missing = [name for name in names if name not in found]
     if missing:

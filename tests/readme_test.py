@@ -1,63 +1,246 @@
-"""The README's Python snippets run, one after the other."""
+"""Everything that README.md says to type, typed.
 
+In processes of their own, started as a user starts them: in a new folder with
+the scripts in it, with a home without data sets, without what our conftest.py
+sets. Commands get flags that make them short. What needs CIFAR, ImageNet or a
+TPU ends in one line that says so.
+"""
+
+import os
 import pathlib
 import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
 
-import keras
+import matplotlib
 import numpy as np
 import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.S | re.M)
+SNIPPETS = [text for language, text in FENCED if language == "python"]
+COMMANDS = [
+    line
+    for language, text in FENCED
+    if language != "python"
+    for line in text.replace("\\\n", " ").splitlines()
+]
+INLINE = re.findall(r"`(python [^`]+)`", README)
+
+TRAIN = (
+    "pip install -e . && python baselines/cifar/train.py "
+    "--config=configs/quickstart.py --primary=focal --secondary=sb_ece"
+)
+SHIFT = "python baselines/shift_benchmark.py --run_dir=runs/focal+sb_ece"
+REPORT = "python baselines/report.py studies/cifar10 --output=report.html"
+CALIBRATE = "python baselines/calibrate.py --outputs=resnet50_cifar10.npz"
+# `.ci/run` types it; this test is part of it.
+PYTEST = 'pip install -e ".[tests]" && pytest'
+NO_DATA = "No data of '{}'.*run `tfds build .*--data_dir"
+# The last line of what cannot be done here.
+ENDS = {
+    "python baselines/cifar/train.py --primary=focal --secondary=sb_ece "
+    "--tpu=local": "No TPU was found.*--tpu.*|" + NO_DATA.format("cifar10"),
+    "python baselines/cifar/train.py --config=configs/cifar100.py "
+    "--primary=nll --secondary=s_avuc --interleaved": NO_DATA.format(
+        "cifar100"
+    ),
+    "python baselines/imagenet/train.py --primary=nll --secondary=s_avuc "
+    "--data_dir=$HOME/tensorflow_datasets": NO_DATA.format("imagenet"),
+    "python baselines/cifar/train.py --primary=focal --secondary=sb_ece "
+    "--multi_worker": NO_DATA.format("cifar10"),
+    "python baselines/tune.py --config=configs/cifar10.py --primary=focal "
+    "--secondary=sb_ece --output_dir=tuning/focal+sb_ece": NO_DATA.format(
+        "cifar10"
+    ),
+    "python baselines/study.py --config=configs/cifar10.py --tuned=tuning "
+    "--output_dir=studies/cifar10 --shift": "--tuned must be a JSON file",
+}
+EXPORTS = [line for line in COMMANDS if line.startswith("export TF_CONFIG=")]
+TINY = " ".join(
+    f"--config.{setting}"
+    for setting in (
+        "epochs=1",
+        "batch_size=16",
+        "'data.train_split=train[:64]'",
+        "'optimizer.decay_epochs=()'",
+        "steps_per_execution=1",
+        # As the README spells it.
+        "loss.options.sb_ece.temperature=0.02",
+    )
+)
+PRELUDE = """
+import keras
+import numpy as np
 import tensorflow as tf
 
-README = pathlib.Path(__file__).parents[1] / "README.md"
-SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-
-
-@pytest.fixture
-def names(tmp_path, monkeypatch):
-    """What the snippets take for granted: a model and data."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    images = rng.normal(size=(64, 8)).astype("float32")
-    labels = rng.integers(0, 3, 64)
-    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])
-    val_logits = rng.normal(0, 3, (200, 3)).astype("float32")
-    # Over-confident: the labels follow softer probabilities.
-    noisy = val_logits + 2 * rng.gumbel(size=(200, 3))
-    return {
-        "model": model,
-        "train": tf.data.Dataset.from_tensor_slices((images, labels)).batch(16),
-        "val_logits": val_logits,
-        "val_labels": noisy.argmax(axis=1),
-        "probs": np.asarray(keras.ops.softmax(val_logits)),
-        "labels": noisy.argmax(axis=1),
-        "rows": [
-            result_row(objective, seed)
-            for objective in ("focal", "focal+sb_ece")
-            for seed in range(3)
-        ],
-    }
-
-
-def result_row(objective, seed):
-    primary, _, secondary = objective.partition("+")
-    return {
+rng = np.random.default_rng(0)
+images = rng.normal(size=(64, 8)).astype("float32")
+ids = rng.integers(0, 3, 64)
+train = tf.data.Dataset.from_tensor_slices((images, ids)).batch(16)
+val = held_out = train.take(2)
+model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])
+val_logits = rng.normal(0, 3, (200, 3)).astype("float32")
+# Over-confident: the labels follow softer probabilities.
+val_labels = (val_logits + 2 * rng.gumbel(size=(200, 3))).argmax(axis=1)
+probs, labels = np.asarray(keras.ops.softmax(val_logits)), val_labels
+rows = [
+    {
         "setting": "digits",
         "objective": objective,
-        "primary": primary,
-        "secondary": secondary,
+        "primary": "focal",
+        "secondary": objective.partition("+")[2],
         "interleaved": False,
         "seed": seed,
         "accuracy": 0.9 + 0.001 * seed,
-        **dict.fromkeys(
-            ("ece", "ece_ts", "ece_ts_sb_ece"),
-            0.05 - 0.03 * bool(secondary) + 0.002 * seed,
-        ),
+        "ece": 0.01 * len(objective) + 0.002 * seed,
+        "ece_ts": 0.02 + 0.002 * seed,
+        "ece_ts_sb_ece": 0.03 + 0.002 * seed,
     }
+    for objective in ("focal", "focal+sb_ece")
+    for seed in range(3)
+]
+"""
+AFTERWARDS = """
+import runpy
+
+assert "secondary_loss" in model.get_metrics_result()
+assert len(history.history["val_calibration_loss"]) == 2
+# They take minutes: what they import and define is there.
+for path in {benchmarks}:
+    runpy.run_path(path)
+"""
 
 
-@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
-def test_the_snippets_run(names):
-    assert SNIPPETS
-    for snippet in SNIPPETS:
-        exec(snippet, names)
-    assert "secondary_loss" in names["model"].get_metrics_result()
+@pytest.fixture
+def start(tmp_path):
+    """Starts a command in the user's folder."""
+    for folder in ("baselines", "benchmarks", "configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        # A new home would have matplotlib look for fonts again.
+        "MPLCONFIGDIR": matplotlib.get_cachedir(),
+        "PATH": os.pathsep.join(
+            [os.path.dirname(sys.executable), os.environ["PATH"]]
+        ),
+        "PYTHONPATH": str(ROOT),
+    }
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "TFDS_DATA_DIR", "KERAS_BACKEND"):
+        environment.pop(name, None)
+
+    def start_command(command):
+        # `exec`, so that a signal reaches Python and not the shell.
+        command = re.sub(r"(^|; )python ", r"\1exec python ", command)
+        return subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start_command
+
+
+@pytest.fixture
+def run(start):
+    """Runs a command to its end: its code, output and errors."""
+
+    def run_command(command):
+        process = start(command)
+        output, errors = process.communicate()
+        return process.returncode, output, errors
+
+    return run_command
+
+
+def test_every_command_is_here():
+    tested = {TRAIN, SHIFT, REPORT, PYTEST, *ENDS, *EXPORTS}
+    assert [command for command in COMMANDS if command not in tested] == []
+    assert tested <= set(COMMANDS)
+    scripts = [command for command in INLINE if "benchmarks/" not in command]
+    assert scripts == [CALIBRATE]
+
+
+def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
+    train = f"{TRAIN.removeprefix('pip install -e . && ')} {TINY}"
+    stopped = start(train)
+    for line in stopped.stderr:
+        # Nothing of TensorFlow comes before it.
+        assert line.startswith("epoch 1/1  step 1/4")
+        break
+    stopped.send_signal(signal.SIGINT)
+    _, errors = stopped.communicate()
+    assert stopped.returncode == 130, errors
+    assert "Stopped; the same command goes on." in errors
+    assert "Traceback" not in errors
+    folder = tmp_path / "runs" / "focal+sb_ece"
+    assert list((folder / "checkpoints").glob("ckpt-*.index"))
+
+    code, output, errors = run(train)
+    assert code == 0, errors
+    assert "focal+sb_ece on digits, test split" in output
+    assert "step 1/4" not in errors
+    assert (folder / "results.json").exists()
+
+    few = "--corruptions=contrast --severities=1,5 --num_examples=20"
+    code, output, errors = run(f"{SHIFT} {few}")
+    assert code == 0, errors
+    assert "severity 5" in output and (folder / "shift.csv").exists()
+
+    study = tmp_path / "studies" / "cifar10"
+    shutil.copytree(folder, study / "focal+sb_ece" / "seed0")
+    code, output, errors = run(REPORT)
+    assert code == 0, errors
+    assert "Focal + SB-ECE" in output
+    assert "under shift" in (tmp_path / "report.html").read_text()
+
+    arrays = {}
+    for split in ("calibration", "test"):
+        with np.load(folder / "predictions" / f"{split}.npz") as predictions:
+            for kind in ("logits", "labels"):
+                arrays[f"{split}_{kind}"] = predictions[kind]
+    np.savez(tmp_path / "resnet50_cifar10.npz", **arrays)
+    code, output, errors = run(CALIBRATE)
+    assert code == 0, errors
+    assert "TS-SB-ECE" in output and errors == ""
+
+
+@pytest.mark.parametrize("command", ENDS)
+def test_what_needs_more_says_so_in_one_line(command, run):
+    typed = command
+    if "--multi_worker" in command:
+        # A machine that is there, instead of two that are not.
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        (export,) = EXPORTS
+        hosts = '"host0:2222", "host1:2222"'
+        assert hosts in export
+        export = export.replace(hosts, f'"localhost:{port}"')
+        typed = f"{export}; {command}"
+    code, output, errors = run(typed)
+    assert code == 1
+    assert "Traceback" not in errors
+    assert re.search(ENDS[command], errors.splitlines()[-1]), errors
+    if "--multi_worker" not in command:
+        assert errors.count("\n") == 1 and output == ""
+
+
+def test_the_snippets(run, tmp_path):
+    assert len(SNIPPETS) > 3
+    benchmarks = sorted(
+        {command.split()[1] for command in INLINE if "benchmarks/" in command}
+    )
+    program = [PRELUDE, *SNIPPETS, AFTERWARDS.format(benchmarks=benchmarks)]
+    (tmp_path / "snippets.py").write_text("\n".join(program))
+    code, output, errors = run("python snippets.py")
+    assert code == 0, errors
+    assert (tmp_path / "reliability.png").exists()

@@ -93,7 +93,7 @@ def parse_objective(name):
     if name not in known:
         near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
         raise ValueError(
-            "An objective must be <primary>, <primary>+<secondary> or "
+            "`objectives` must be <primary>, <primary>+<secondary> or "
             f"<primary>+<secondary>{INTERLEAVED}, with a primary loss of "
             f"{', '.join(losses.PRIMARY)} and a secondary loss of "
             f"{', '.join(losses.SECONDARY)}. Did you mean {near[0]!r}? "

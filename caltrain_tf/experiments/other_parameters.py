@@ -30,7 +30,7 @@ def other_values(config, texts):
             near = difflib.get_close_matches(path, types, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(
-                "A setting to try must be one number or word of the "
+                "`also` must be one number or word of the "
                 f"configuration.{hint} Received: {text!r}"
             )
         try:

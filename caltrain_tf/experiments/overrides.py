@@ -52,6 +52,11 @@ def read_tuned(path, data_name=None):
         A dictionary from objectives to dictionaries from dotted keys to values.
     """
     path = os.fspath(path)
+    if not os.path.exists(path):
+        raise ValueError(
+            "`tuned` must be a JSON file, or a folder of tunings. "
+            f"Received: {path!r}, which is not there"
+        )
     if not os.path.isdir(path):
         tuned = _read_json(path)
         if isinstance(tuned, dict) and "overrides" in tuned:

@@ -1,7 +1,8 @@
-"""Runs a script of `baselines/` in this process, which has TensorFlow ready."""
+"""Runs scripts of `baselines/`, in this process or in one of their own."""
 
 import contextlib
 import io
+import os
 import pathlib
 import runpy
 import subprocess
@@ -13,16 +14,33 @@ from absl import flags
 from absl import logging
 
 ROOT = pathlib.Path(__file__).parents[2]
+SCRIPTS = ROOT / "baselines"
+
+
+def start(script, *arguments):
+    """Starts `python baselines/SCRIPT ARGUMENTS` as a user starts it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # Set by our conftest.py; a user has it not.
+    environment.pop("TF_CPP_MIN_LOG_LEVEL")
+    return subprocess.Popen(
+        [sys.executable, f"baselines/{script}", *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
 
 
 def run_here(script, *arguments):
-    """What `python baselines/SCRIPT ARGUMENTS` prints, and its exit code."""
-    argv = [str(ROOT / "baselines" / script), *map(str, arguments)]
+    """The same in this process, which has TensorFlow ready, to its end."""
+    argv = [str(SCRIPTS / script), *map(str, arguments)]
     code, output, errors = 0, io.StringIO(), io.StringIO()
     defined, verbosity = set(flags.FLAGS), logging.get_verbosity()
     try:
         with (
             mock.patch.object(sys, "argv", argv),
+            mock.patch.object(sys, "path", [str(SCRIPTS), *sys.path]),
             warnings.catch_warnings(),
             contextlib.redirect_stdout(output),
             contextlib.redirect_stderr(errors),

@@ -36,3 +36,9 @@ def test_model_and_optimizer_belong_to_the_strategy(two_replicas):
     unbuilt = keras.Sequential([keras.layers.Dense(3)])
     with pytest.raises(ValueError, match="must be built"):
         ct.training.Trainer(unbuilt, loss, keras.optimizers.SGD(0.1))
+
+
+def test_other_backends_are_told_what_to_do(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match="TensorFlow.*`model.fit`.*'jax'"):
+        ct.training.Trainer(None, tiny.composite(), None)

@@ -37,14 +37,33 @@ def test_equals_the_trainer(jit_compile):
 def test_two_replicas(two_replicas):
     both = ct.training.interleave(tiny.dataset(16), tiny.dataset(16, seed=1))
     one = _compiled(cross_replica=True)
-    one.fit(both, verbose=0, shuffle=False)
+    of_one = one.fit(both, verbose=0, shuffle=False).history
     with two_replicas.scope():
         two = _compiled(cross_replica=True, jit_compile=False)
-    two.fit(both, verbose=0, shuffle=False)
+    of_two = two.fit(both, verbose=0, shuffle=False).history
+    # Half or twice of it where the number of replicas is forgotten.
+    np.testing.assert_allclose(
+        of_two["calibration_loss"], of_one["calibration_loss"], rtol=1e-3
+    )
     for left, right in zip(one.weights, two.weights, strict=True):
         np.testing.assert_allclose(
             left.numpy(), right.numpy(), rtol=2e-5, atol=2e-6
         )
+
+
+def test_the_history_has_the_calibration_loss():
+    held_out, val = tiny.dataset(32, seed=1), tiny.dataset(16, seed=2)
+    model = _compiled()
+    model.optimizer.learning_rate = 0.0
+    both = ct.training.interleave(tiny.dataset(16), held_out)
+    history = model.fit(
+        both, validation_data=val, epochs=2, verbose=0, shuffle=False
+    ).history
+    loss = ct.losses.SBECE(from_logits=True)
+    shown = {"calibration_loss": held_out, "val_calibration_loss": val}
+    for name, data in shown.items():
+        expected = np.mean([float(loss(y, model(x))) for x, y in data])
+        np.testing.assert_allclose(history[name], [expected] * 2, rtol=1e-4)
 
 
 def test_saves_and_takes_plain_inputs(tmp_path):

@@ -1,0 +1,249 @@
+"""What a user types first, and types wrong."""
+
+import os
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+
+from baselines import command_line
+from tests.baselines.scripts import ROOT
+from tests.baselines.scripts import run_here
+from tests.baselines.scripts import start
+
+TRAINING = "primary secondary interleaved tpu num_gpus multi_worker data_dir"
+# Flags that `--helpshort` lists.
+SCRIPTS = {
+    "cifar/train.py": f"config output_dir {TRAINING}",
+    "imagenet/train.py": f"config output_dir {TRAINING}",
+    "tune.py": f"config output_dir {TRAINING} also trials storage strategy",
+    "study.py": "config output_dir objectives seeds parallel shift tuned",
+    "shift_benchmark.py": "run_dir corrupted_dir corruptions severities",
+    "calibrate.py": "run_dir outputs",
+    "report.py": "output overwrite dirichlet",
+}
+QUICK = "--config=configs/quickstart.py"
+
+
+def run(script, *arguments):
+    """A script in a process as fresh as a user's: what it wrote."""
+    process = start(script, *arguments)
+    output, errors = process.communicate()
+    return subprocess.CompletedProcess(
+        script, process.returncode, output, errors
+    )
+
+
+def test_every_script_is_here():
+    scripts = {
+        path.relative_to(ROOT / "baselines").as_posix()
+        for path in (ROOT / "baselines").rglob("*.py")
+        if "__main__" in path.read_text()
+    }
+    assert scripts == set(SCRIPTS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_lists_the_flags(script):
+    commands = [("--helpshort",), ("--help",)]
+    if "config" in SCRIPTS[script]:
+        commands.append((QUICK, "--helpshort"))
+    for arguments in commands:
+        done = run(script, *arguments)
+        # Nothing of TensorFlow either: it is not imported for this.
+        assert done.stderr == ""
+        for name in SCRIPTS[script].split():
+            assert f"--{name}:" in done.stdout.replace("[no]", ""), name
+
+
+def test_full_help():
+    done = run("cifar/train.py", "--helpfull")
+    assert "--primary:" in done.stdout and "--verbosity:" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            [QUICK, "--config.lss.beta=2"],
+            "--config.lss.beta is no setting of configs/quickstart.py. Did you "
+            "mean --config.loss.beta?",
+        ),
+        # The default configuration is read before any flag is parsed.
+        (["--config.epoch=3"], "Did you mean --config.epochs?"),
+        ([QUICK, "--config.model.name=x"], "Did you mean --config.model?"),
+        ([QUICK, "--config.loss=x"], "<one of them>: beta, cross_replica"),
+        ([QUICK, "--config.epochs=many"], "--config.epochs=many: invalid"),
+        (["--config=configs/quickstrt.py"], "Did you mean configs/quickstart"),
+        ([QUICK, "--prmary=nll"], "'prmary'. Did you mean: primary"),
+        ([QUICK, "nll"], "Unexpected arguments: nll"),
+    ],
+)
+def test_mistyped_flags(arguments, text):
+    done = run("cifar/train.py", *arguments)
+    assert done.returncode == 1
+    assert text in done.stderr
+    # absl adds where help is to be had.
+    assert "Pass --help" in done.stderr or done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_that_are_there():
+    done = run(
+        "cifar/train.py",
+        QUICK,
+        "--config.loss.options.avuc.threshold=0.3",
+        "--noconfig.jit_compile",
+        "--config.search.beta=(1.0,)",
+        "--only_check_args",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Something to do wrong: a run of another configuration."""
+    path = tmp_path_factory.mktemp("folder")
+    (path / "run").mkdir()
+    (path / "run" / "config.json").write_text("{}")
+    (path / "file").write_text("no arrays")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "text"),
+    [
+        ("cifar/train.py", "--primary=focl", "--primary must be one of 'nll'"),
+        ("cifar/train.py", "--secondary=sbece", "Did you mean 'sb_ece'"),
+        ("cifar/train.py", "--interleaved", "--interleaved needs a secondary"),
+        ("cifar/train.py", "--num_gpus=99", "--num_gpus must be an integer"),
+        ("cifar/train.py", "--multi_worker", "--multi_worker=True needs the"),
+        ("cifar/train.py", "--config.model=wrn-x", "--config.model: A network"),
+        ("cifar/train.py", "--config.data.name=digit", "Did you mean 'digits'"),
+        (
+            "cifar/train.py",
+            "--config.data.train_split=train[:x]",
+            "--config.data: A split must be such as",
+        ),
+        ("cifar/train.py", "--config.precision=f8", "--config.precision: "),
+        ("cifar/train.py", "--config.epochs=0", "--config.epochs` must be"),
+        ("cifar/train.py", "--config.batch_size=9999", "--config.batch_size"),
+        (
+            "cifar/train.py",
+            "--config.loss.options.nll.label_smoothing=2.0",
+            "--config.loss.options.nll: `label_smoothing` must be",
+        ),
+        ("cifar/train.py", "--config.loss.beta=-1.0", "--config.loss: `beta`"),
+        (
+            "cifar/train.py",
+            "--config.optimizer.decay_epochs=(9,3)",
+            "--config.optimizer: `decay_epochs` must ascend",
+        ),
+        ("cifar/train.py", "--output_dir={}/run", "another --output_dir"),
+        ("cifar/train.py", "--output_dir={}/file", "cannot be made.*--output_"),
+        (
+            "cifar/train.py",
+            "--config.data.name=cifar10 --data_dir={}",
+            "run `tfds build cifar10 --data_dir={}`.*--data_dir",
+        ),
+        ("study.py", "--objectives=nll,focl --output_dir={}/s", "--objectives"),
+        ("study.py", "--seeds=a --output_dir={}/s", "--seeds must be integers"),
+        ("study.py", "--tuned={}/no --output_dir={}/s", "--tuned must be a"),
+        (
+            "study.py",
+            "--config.loss.primary=mse --output_dir={}/s",
+            "study varies: --objectives",
+        ),
+        (
+            "study.py",
+            "--config.data.name=cifar10 --data_dir={} --output_dir={}/s",
+            "No data of 'cifar10'",
+        ),
+        (
+            "tune.py",
+            "--config.data.name=cifar10 --data_dir={} --output_dir={}/t",
+            "No data of 'cifar10'",
+        ),
+        ("tune.py", "--also=bach_size=1 --output_dir={}/t", "--also must be"),
+        ("shift_benchmark.py", "--run_dir={}", "--run_dir must be the folder"),
+        ("shift_benchmark.py", "--run_dir={} --corruptions=fogg", "'fog'"),
+        ("shift_benchmark.py", "--run_dir={} --severities=6", "--severities"),
+        ("calibrate.py", "", "Pass either --run_dir or --outputs"),
+        ("calibrate.py", "--run_dir={}", "--run_dir must be the folder of"),
+        ("calibrate.py", "--outputs={}/file", "--outputs must be an .npz file"),
+        (
+            "calibrate.py",
+            "--outputs={}/none",
+            "--outputs must be.*No such",
+        ),
+        ("report.py", "", "Pass the folders of runs"),
+        ("report.py", "{}/none", "must be folders of runs"),
+    ],
+)
+def test_mistakes_end_in_one_line(script, arguments, text, folder):
+    arguments = arguments.replace("{}", str(folder)).split()
+    if "config" in SCRIPTS[script]:
+        arguments.insert(0, f"--config={ROOT / 'configs' / 'quickstart.py'}")
+    if script == "cifar/train.py" and "output_dir" not in arguments[-1]:
+        arguments.append(f"--output_dir={folder / 'new'}")
+    done = run_here(script, *arguments)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert re.search(text.replace("{}", str(folder)), line), line
+    assert not (folder / "new" / "checkpoints").exists()
+    assert not (folder / "s").exists() and not (folder / "t").exists()
+
+
+def test_nothing_comes_before_our_first_line():
+    done = run("cifar/train.py", QUICK, "--primary=focl")
+    assert done.returncode == 1
+    assert done.stderr.startswith("--primary must be one of")
+    assert done.stderr.count("\n") == 1 and done.stdout == ""
+
+
+def test_only_noise_is_left_out():
+    program = """if True:
+        import os
+        import command_line
+        with command_line._without_noise():
+            os.write(2, b"I0000 00:00:1794.7   10 port.cc:153] oneDNN is on\\n")
+            os.write(2, b"E0000 00:00:1794.7   10 x.cc:1] out of memory\\n")
+            os.write(2, b"last words\\n")
+            if "ABORT" in os.environ:
+                os.abort()
+        os.write(2, b"I0000 00:00:1794.7   10 later\\n")
+    """
+
+    def errors(**environment):
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "baselines")}
+        env.pop("TF_CPP_MIN_LOG_LEVEL")
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            env={**env, **environment},
+        )
+        return done.stderr.splitlines()
+
+    kept = ["E0000 00:00:1794.7   10 x.cc:1] out of memory", "last words"]
+    assert errors() == [*kept, "I0000 00:00:1794.7   10 later"]
+    # By a process that outlives this one.
+    assert errors(ABORT="1") == kept
+    # What a user has set stays.
+    assert len(errors(TF_CPP_MIN_LOG_LEVEL="0")) == 4
+
+
+def test_mistakes_of_ours_keep_their_traceback():
+    def is_message(function):
+        with pytest.raises(Exception) as caught:
+            function()
+        return command_line._is_message(caught.value)
+
+    flag = types.SimpleNamespace(name="seeds", value=["a"])
+    assert is_message(lambda: command_line.read_integers(flag))
+    assert is_message(lambda: open("/nowhere/at/all"))
+    assert not is_message(lambda: int("a"))
+    assert not is_message(lambda: command_line.read_integers(None))
