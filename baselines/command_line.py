@@ -238,7 +238,7 @@ def _is_message(error):
     is_ours = last.filename.startswith(tuple(map(os.path.dirname, ours)))
     # Not one that Python raises in the middle of our code: that is a mistake
     # of ours.
-    return is_ours and last.line.startswith("raise")
+    return is_ours and (last.line or "").startswith("raise")
 
 
 def _one_line(error):

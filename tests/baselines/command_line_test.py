@@ -1,5 +1,6 @@
 """What a user types first, and types wrong."""
 
+import ast
 import os
 import re
 import subprocess
@@ -247,3 +248,38 @@ def test_mistakes_of_ours_keep_their_traceback():
     assert is_message(lambda: open("/nowhere/at/all"))
     assert not is_message(lambda: int("a"))
     assert not is_message(lambda: command_line.read_integers(None))
+
+
+def commands(path):
+    """The commands that a script's docstring or a README shows."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        lines = (ast.get_docstring(ast.parse(text)) or "").replace("\\\n", " ")
+        return [line for line in lines.splitlines() if line[:7] == "python "]
+    return re.findall(r"^```\n(.*?)^```$", text, re.S | re.M)
+
+
+def test_commands_elsewhere_pass_the_checks_of_flags(tmp_path):
+    # README.md of the project has a test that runs what it shows.
+    shown = [
+        command
+        for folder in ("baselines", "configs")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".md") and "results" not in path.parts
+        for command in commands(path)
+    ]
+    assert len(shown) > 20
+    for folder in ("baselines", "configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    only_check = (
+        f'python() {{ echo "$@"; {sys.executable} "$@" --only_check_args; }}'
+    )
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join([only_check, *dict.fromkeys(shown)])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr
+    assert done.stderr == ""
+    assert done.stdout.count("baselines/") > 30
