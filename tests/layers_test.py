@@ -127,7 +127,9 @@ def test_bfloat16_has_statistics_of_float32(policy):
 def test_the_variance_of_large_values_is_not_lost():
     x = images((16, 8, 8, 2), scale=0.1, shift=50)
     ours, theirs = (trained_step(layer, x) for layer in pair(x.shape))
-    assert_close(ours, theirs, tolerance=1e-3)
+    # Errors reach 4.3e-4, in the gradient of the scale. A variance from the
+    # mean of squares would be wrong by a fifth and more.
+    assert_close(ours, theirs, tolerance=5e-3)
 
 
 def test_epsilon_is_that_of_keras():
@@ -137,7 +139,8 @@ def test_epsilon_is_that_of_keras():
         trained_step(layer, x)[0] - layer.beta.numpy()
         for layer in pair(x.shape)
     ]
-    np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-6)
+    # Rounding reaches 1.2e-7; an epsilon of 1.001e-5 moves them by 1.5e-5.
+    np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1.5e-6)
 
 
 # Old versions of Keras warn of an image that is not in a list.

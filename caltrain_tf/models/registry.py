@@ -30,8 +30,8 @@ def get(identifier, **options):
         >>> import caltrain_tf as ct
         >>> ct.models.get("wrn-10-1", num_classes=100).output_shape
         (None, 100)
-        >>> ct.models.get({"name": "wrn-16-4", "num_classes": 2}).name
-        'wrn-16-4'
+        >>> ct.models.get({"name": "wrn-16-1", "num_classes": 2}).name
+        'wrn-16-1'
     """
     if isinstance(identifier, keras.Model):
         return identifier

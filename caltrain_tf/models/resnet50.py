@@ -30,8 +30,8 @@ def resnet50(input_shape=(224, 224, 3), num_classes=1000, name=None):
 
     Example:
         >>> import caltrain_tf as ct
-        >>> model = ct.models.resnet50()
-        >>> model.count_params()
+        >>> model = ct.models.resnet50()  # doctest: +SKIP
+        >>> model.count_params()  # doctest: +SKIP
         25610152
 
     Reference:

@@ -34,9 +34,9 @@ def wide_resnet(
 
     Example:
         >>> import caltrain_tf as ct
-        >>> model = ct.models.wide_resnet(28, 10)
-        >>> model.count_params()
-        36497146
+        >>> model = ct.models.wide_resnet(10, 1, num_classes=100)
+        >>> model.name, model.output_shape
+        ('wrn-10-1', (None, 100))
 
     Reference:
         Zagoruyko and Komodakis, "Wide Residual Networks", 2016.

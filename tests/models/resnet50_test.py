@@ -8,7 +8,13 @@ import caltrain_tf as ct
 
 @pytest.fixture(scope="module")
 def model():
-    return ct.models.resnet50()
+    """The only ResNet-50 that the tests build, so it has to show everything."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        return ct.models.get("resnet-50")
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def test_it_has_the_published_sizes(model):
@@ -73,31 +79,17 @@ def test_it_has_the_described_layers(model):
     assert not model.losses
 
 
-def test_it_takes_a_training_step():
-    model = ct.models.resnet50(input_shape=(64, 64, 3), num_classes=10)
-    rng = np.random.default_rng(0)
-    images = rng.normal(size=(2, 64, 64, 3)).astype("float32")
-    model.compile(
-        keras.optimizers.SGD(0.01),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=False,
-    )
-    before = np.asarray(model.get_layer("stem_conv").kernel)
-    loss = model.train_on_batch(images, np.array([1, 2]))
-    assert np.isfinite(loss).all()
-    after = np.asarray(model.get_layer("stem_conv").kernel)
-    assert np.isfinite(after).all() and (before != after).any()
-
-
-def test_logits_are_float32_under_mixed_precision():
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = ct.models.resnet50(input_shape=(32, 32, 3), num_classes=3)
-    finally:
-        keras.config.set_dtype_policy(before)
+def test_all_variables_have_gradients_under_mixed_precision(model):
     assert model.get_layer("stage1_block1_conv1").compute_dtype == "bfloat16"
-    assert model(np.zeros((1, 32, 32, 3), "float32")).dtype == tf.float32
+    assert {x.dtype for x in model.variables} == {"float32"}
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(1, 224, 224, 3)).astype("float32")
+    with tf.GradientTape() as tape:
+        logits = model(images, training=True)
+        loss = tf.reduce_sum(logits**2)
+    assert logits.dtype == tf.float32
+    for gradient in tape.gradient(loss, model.trainable_variables):
+        assert np.isfinite(gradient).all() and np.any(gradient)
 
 
 def test_bad_sizes_are_errors():

@@ -80,6 +80,7 @@ def test_kernels_are_he_initialised():
     for layer in convolutions(model):
         kernel = np.asarray(layer.kernel)
         expected = np.sqrt(2 / np.prod(kernel.shape[:3]))
+        # Chance moves the smallest, of 432 values, by 4%; the seed is fixed.
         assert np.std(kernel) == pytest.approx(expected, rel=0.1)
 
 
@@ -115,19 +116,13 @@ def test_forward_pass_equals_plain_tensorflow():
     )
 
 
-def test_wrn_28_10_takes_a_training_step(wrn_28_10):
+def test_wrn_28_10_has_gradients_of_all_variables(wrn_28_10):
     rng = np.random.default_rng(0)
-    images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
-    wrn_28_10.compile(
-        keras.optimizers.SGD(0.01),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=False,
-    )
-    before = np.asarray(wrn_28_10.get_layer("stem_conv").kernel)
-    loss = wrn_28_10.train_on_batch(images, np.array([1, 2]))
-    assert np.isfinite(loss).all()
-    after = np.asarray(wrn_28_10.get_layer("stem_conv").kernel)
-    assert np.isfinite(after).all() and (before != after).any()
+    images = rng.normal(size=(1, 32, 32, 3)).astype("float32")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(wrn_28_10(images, training=True) ** 2)
+    for gradient in tape.gradient(loss, wrn_28_10.trainable_variables):
+        assert np.isfinite(gradient).all() and np.any(gradient)
 
 
 def test_logits_are_float32_under_mixed_precision():
