@@ -23,9 +23,14 @@ class Execution:
         self.strategy = strategy
         self.steps = steps
         self.names = steps.objective.names
+        # AutoGraph is for the loop over steps alone, as in Keras: to convert
+        # losses and metrics would take seconds before the first step.
+        self._train = tf.autograph.experimental.do_not_convert(steps.train)
         self.train_steps = tf.function(self._train_steps)
-        self._evaluate_batch = tf.function(self._evaluate_batch)
-        self._predict_batch = tf.function(self._predict_batch)
+        self._evaluate_batch = tf.function(
+            self._evaluate_batch, autograph=False
+        )
+        self._predict_batch = tf.function(self._predict_batch, autograph=False)
 
     def train(self, iterator, num_steps, first_step):
         """Takes `num_steps` steps, and looks at their losses once.
@@ -83,9 +88,7 @@ class Execution:
         bad_terms = tf.zeros(len(self.names))
         bad_index = tf.constant(-1)
         for index in tf.range(num_steps):
-            per_replica = self.strategy.run(
-                self.steps.train, args=next(iterator)
-            )
+            per_replica = self.strategy.run(self._train, args=next(iterator))
             terms = self.strategy.reduce("SUM", per_replica, axis=None)
             finite = tf.reduce_all(tf.math.is_finite(terms))
             first_bad = tf.logical_and(bad_index < 0, tf.logical_not(finite))

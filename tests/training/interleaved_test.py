@@ -16,20 +16,41 @@ def _compiled(cross_replica=False, **options):
     return model
 
 
-@pytest.mark.parametrize("jit_compile", [True, False])
-def test_equals_the_trainer(jit_compile):
-    majority, held_out = tiny.dataset(32), tiny.dataset(16, seed=1)
-    model = _compiled(jit_compile=jit_compile)
-    both = ct.training.interleave(majority, held_out)
-    model.fit(both, epochs=2, verbose=0, shuffle=False)
+@pytest.fixture(scope="module")
+def trained():
+    """A trainer that took both losses in turn."""
     trained = tiny.trainer(loss=ct.losses.NLL(from_logits=True))
-    trained.fit(
-        majority,
+    rows = trained.fit(
+        tiny.dataset(48),
         2,
-        held_out=held_out,
+        held_out=tiny.dataset(32, seed=1),
         calibration_loss=ct.losses.SBECE(from_logits=True),
         verbose=False,
     )
+    assert [row["step"] for row in rows] == [5, 10]
+    assert {"train/loss", "held_out/loss"} <= set(rows[0])
+    return trained
+
+
+def test_the_trainer_takes_one_loss_after_the_other(trained):
+    apart = tiny.trainer(loss=ct.losses.NLL(from_logits=True))
+    other = ct.training.Trainer(
+        apart.model,
+        ct.losses.SBECE(from_logits=True),
+        apart.optimizer,
+        apart.strategy,
+        jit_compile=False,
+    )
+    for _ in range(2):
+        apart.fit(tiny.dataset(48), 1, verbose=False)
+        other.fit(tiny.dataset(32, seed=1), 1, verbose=False)
+    tiny.assert_same_weights(trained, apart)
+
+
+def test_equals_the_trainer(trained):
+    model = _compiled(jit_compile=True)
+    both = ct.training.interleave(tiny.dataset(48), tiny.dataset(32, seed=1))
+    model.fit(both, epochs=2, verbose=0, shuffle=False)
     for left, right in zip(tiny.weights(trained), model.weights, strict=True):
         np.testing.assert_allclose(left, right.numpy(), rtol=2e-5, atol=2e-6)
 

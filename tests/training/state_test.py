@@ -9,7 +9,7 @@ def test_moving_statistics_are_the_mean_over_replicas(two_replicas):
     def make_network():
         return tiny.network(keras.layers.BatchNormalization(momentum=0.0))
 
-    trained = tiny.trainer(two_replicas, make_network)
+    trained = tiny.trainer(two_replicas, make_network, jit_compile=True)
     before = tiny.weights(trained)
     x, _ = tiny.arrays(16)
     hidden = x @ before[0] + before[1]

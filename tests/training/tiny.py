@@ -52,7 +52,11 @@ def composite(secondary="sb_ece", **options):
 
 
 def trainer(strategy=None, make_network=network, loss=None, **options):
-    """A trainer of a fresh network, made in the strategy's scope."""
+    """A trainer of a fresh network, made in the strategy's scope.
+
+    Not compiled by XLA unless a test is about that: it takes a second.
+    """
+    options = {"jit_compile": False, **options}
     strategy = strategy or tf.distribute.get_strategy()
     with strategy.scope():
         model = make_network()

@@ -22,9 +22,8 @@ STEPS_PER_EPOCH = 6
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
-    parser.add_argument("--kill_at_step", type=int, default=-1)
     parser.add_argument("--kill_in_save", type=int, default=-1)
-    parser.add_argument("--term_at_step", type=int, default=-1)
+    parser.add_argument("--term_at", type=int, default=-1)
     arguments = parser.parse_args()
 
     run(arguments.path, lambda trainer: interrupt(trainer, arguments))
@@ -89,9 +88,7 @@ def interrupt(trainer, arguments):
     train = execution.train
 
     def train_and_die(iterator, num_steps, first_step):
-        if 0 <= arguments.kill_at_step <= first_step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if 0 <= arguments.term_at_step <= first_step:
+        if 0 <= arguments.term_at <= first_step:
             os.kill(os.getpid(), signal.SIGTERM)
         return train(iterator, num_steps, first_step)
 
