@@ -1,39 +1,85 @@
 """The layers that saved models hold.
 
-Calibration layers take logits and return calibrated logits. They compute in
-float32 under any precision policy and do not train. Importing `caltrain_tf`
-registers all layers of this file, so that `.keras` files that hold them load.
+Calibration layers take logits or probabilities and return calibrated logits.
+They compute in float32 under any precision policy and do not train. Importing
+`caltrain_tf` registers all layers of this file, so that `.keras` files that
+hold them load.
 """
 
 import keras
 from keras import ops
 
+# Probabilities of less are taken to be this before their logarithm is taken: a
+# random forest has zeros. Small enough for the tails of a softmax in float32,
+# which tell temperatures apart, and large enough for one zero not to outweigh
+# all other examples.
+SMALLEST_PROBABILITY = 1e-12
 # The logarithm of a mixture weight of 0, as far as float32 is concerned.
 LOG_OF_NOTHING = -1e30
 
 
 class CalibrationLayer(keras.layers.Layer):
-    """Base class of the calibration layers."""
+    """Base class of the calibration layers; a subclass defines `calibrate`.
 
-    def __init__(self, **kwargs):
-        """Takes the arguments of `keras.layers.Layer`."""
+    Args:
+        from_probs: Whether inputs are probabilities. Those below
+            `SMALLEST_PROBABILITY` are taken to be that.
+        multi_label: Whether the last axis holds independent binary problems.
+            Otherwise it holds classes, or one binary logit or probability.
+        **kwargs: Of `keras.layers.Layer`.
+    """
+
+    def __init__(self, *, from_probs=False, multi_label=False, **kwargs):
         super().__init__(**{"dtype": "float32", "trainable": False, **kwargs})
+        self.from_probs = from_probs
+        self.multi_label = multi_label
+
+    def call(self, inputs):
+        """Returns calibrated logits of the shape of `inputs`."""
+        if self.multi_label:
+            inputs = ops.expand_dims(inputs, -1)
+        is_binary = inputs.shape[-1] == 1
+        if is_binary:
+            other = 1 - inputs if self.from_probs else ops.zeros_like(inputs)
+            inputs = ops.concatenate([other, inputs], axis=-1)
+        if self.from_probs:
+            inputs = ops.log(ops.maximum(inputs, SMALLEST_PROBABILITY))
+        logits = self.calibrate(inputs)
+        if is_binary:
+            logits = logits[..., 1:] - logits[..., :1]
+        return ops.squeeze(logits, -1) if self.multi_label else logits
+
+    def calibrate(self, logits):
+        """Returns calibrated logits of logits `(..., classes)`."""
+        raise NotImplementedError
 
     def compute_output_shape(self, input_shape):
-        """The shape of the logits."""
+        """The shape of the inputs."""
         return input_shape
+
+    def get_config(self):
+        """Everything that the constructor takes."""
+        return {
+            **super().get_config(),
+            "from_probs": self.from_probs,
+            "multi_label": self.multi_label,
+        }
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class Temperature(CalibrationLayer):
-    """Logits / temperature."""
+    """Logits / temperature; see `ct.posthoc.TemperatureScaling`.
+
+    Args:
+        temperature: A number > 0.
+        **kwargs: Of `CalibrationLayer`.
+    """
 
     def __init__(self, temperature, **kwargs):
-        """Takes the temperature."""
         super().__init__(**kwargs)
         self.temperature = float(temperature)
 
-    def call(self, logits):
+    def calibrate(self, logits):
         """Returns calibrated logits."""
         return logits / self.temperature
 
@@ -44,15 +90,20 @@ class Temperature(CalibrationLayer):
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class EnsembleTemperature(CalibrationLayer):
-    """Logarithms of a mixture; see `EnsembleTemperatureScaling`."""
+    """Logarithms of a mixture; see `ct.posthoc.EnsembleTemperatureScaling`.
+
+    Args:
+        temperature: A number > 0.
+        weights: Three numbers >= 0 that sum to 1.
+        **kwargs: Of `CalibrationLayer`.
+    """
 
     def __init__(self, temperature, weights, **kwargs):
-        """Takes the temperature and the three weights of the mixture."""
         super().__init__(**kwargs)
         self.temperature = float(temperature)
         self.mixture = [float(weight) for weight in weights]
 
-    def call(self, logits):
+    def calibrate(self, logits):
         """Returns calibrated logits."""
         uniform = -ops.log(float(logits.shape[-1])) * ops.ones_like(logits)
         parts = [
@@ -81,18 +132,16 @@ class Affine(CalibrationLayer):
     """`logits @ matrix.T + bias`, or `logits * vector + bias`.
 
     The numbers are weights of the layer, which `set_weights` sets.
+
+    Args:
+        num_classes: The number of classes, 2 for binary problems.
+        kind: `"vector"` or `"matrix"`.
+        log_probabilities: Whether to take the logarithms of the softmax of the
+            logits first.
+        **kwargs: Of `CalibrationLayer`.
     """
 
     def __init__(self, num_classes, kind, log_probabilities=False, **kwargs):
-        """Says what to compute.
-
-        Args:
-            num_classes: The number of classes.
-            kind: `"vector"` or `"matrix"`.
-            log_probabilities: Whether to take the logarithms of the softmax of
-                the logits first.
-            **kwargs: Of `keras.layers.Layer`.
-        """
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.kind = kind
@@ -105,7 +154,7 @@ class Affine(CalibrationLayer):
             shape=(num_classes,), initializer="zeros", name="bias"
         )
 
-    def call(self, logits):
+    def calibrate(self, logits):
         """Returns calibrated logits."""
         if self.log_probabilities:
             logits = ops.log_softmax(logits, axis=-1)

@@ -19,7 +19,8 @@ ROOMS = {
     "metrics": ({"ops"}, {"keras", "numpy"}),
     "posthoc": (
         {"ops", "metrics"},
-        {"keras", "numpy", "scipy", "tensorflow"},
+        # TensorFlow: for its datasets, where a user hands one over.
+        {"keras", "numpy", "scipy", "sklearn", "tensorflow", "threadpoolctl"},
     ),
     "models": (set(), {"keras"}),
     "data": (

@@ -57,8 +57,10 @@ def assert_close(ours, theirs, tolerance=2e-5):
         np.testing.assert_allclose(one / scale, other / scale, atol=tolerance)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape, jit_compile",
+    [*((shape, False) for shape in SHAPES), (SHAPES[0], True)],
+)
 def test_a_training_step_is_that_of_keras(shape, jit_compile):
     x = images(shape)
     assert_close(

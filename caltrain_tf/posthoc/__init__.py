@@ -1,13 +1,13 @@
 """Calibrators that are fitted after training."""
 
-from caltrain_tf.posthoc import saving
-from caltrain_tf.posthoc.comparing import compare
-from caltrain_tf.posthoc.comparison import Comparison
+from caltrain_tf.posthoc.affine import MatrixScaling
+from caltrain_tf.posthoc.affine import VectorScaling
+from caltrain_tf.posthoc.base import read_file
+from caltrain_tf.posthoc.compare import Comparison
+from caltrain_tf.posthoc.compare import compare
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
-from caltrain_tf.posthoc.matrix import MatrixScaling
 from caltrain_tf.posthoc.temperature import TemperatureScaling
-from caltrain_tf.posthoc.vector import VectorScaling
 
 CALIBRATORS = {
     calibrator.__name__: calibrator
@@ -28,9 +28,10 @@ def load(path):
         path: Of the JSON file.
 
     Returns:
-        A fitted calibrator of the class that was saved.
+        A fitted calibrator of the class that was saved. A file with numbers
+        that no fit finds, such as a negative temperature, is an error.
     """
-    return saving.read(path, CALIBRATORS)
+    return read_file(path, CALIBRATORS)
 
 
 __all__ = ["CALIBRATORS", "Comparison", "compare", "load", *CALIBRATORS]

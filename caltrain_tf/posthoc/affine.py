@@ -1,88 +1,127 @@
-"""What vector, matrix and Dirichlet scaling have in common."""
+"""Vector and matrix scaling: affine maps of the logits with a penalty.
+
+    mean NLL(outputs) + sum(strength * (parameters - centre)^2)
+
+Parameters are an array `(K, m)` whose last column is the bias: with m = K + 1
+the outputs are `inputs @ parameters[:, :-1].T + bias`, and with m = 2 they are
+`inputs * parameters[:, 0] + bias`. L-BFGS-B minimises it, in coordinates in
+which it is well conditioned (`whitening`). The strength is found by
+cross-validation (`choose`), each fit of which starts where the one with the
+next stronger penalty ended.
+"""
+
+import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.optimize import minimize
+from scipy.special import softmax
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from caltrain_tf import layers
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_number
-from caltrain_tf.posthoc import cross_validation
-from caltrain_tf.posthoc import likelihood
-from caltrain_tf.posthoc import penalized
+from caltrain_tf.checks import warn
+from caltrain_tf.metrics.blocks import available_cores
 from caltrain_tf.posthoc.base import Calibrator
+from caltrain_tf.posthoc.temperature import most_likely
+from caltrain_tf.posthoc.temperature import row_max
+from caltrain_tf.posthoc.temperature import survey
+from caltrain_tf.posthoc.temperature import total
 
 # Strengths of a penalty that cross-validation tries, for each parameter that it
 # is the mean over. The strongest leave the parameters where they start.
 STRENGTHS = 10.0 ** np.arange(1, -7, -1)
-# A fold's fit needs no more digits than its likelihood has.
-CV_ITERATIONS, CV_TOLERANCE = 100, 1e-7
-TOLERANCE = 1e-10
+# A path of strengths ends when this many in a row were no better.
+PATIENCE = 2
+# Parameters x rows above which one held-out fold has to be enough.
+LARGE_PROBLEM = 1e8
+# Relative decrease of the objective at which a fit ends, by its precision.
+TOLERANCES = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-8}
+# After so few steps from the next stronger penalty's, the likelihood of rows
+# that a fit has not seen changes in the third digit at most.
+CV_ITERATIONS = 10
+# Parameters x classes below which threads do not speed up matrix products.
+SMALL_PRODUCT = 1e7
+# What is added to a curvature's diagonal, relative to its mean.
+RIDGE = 1e-6
+SMALLEST_CURVATURE = 1e-12
+# Up to this many classes, each has a curvature of its own.
+MANY_CLASSES = 32
+# Multiplications for all of these, after which a sample has to do.
+LARGEST_WORK = 2e9
 
 
 class AffineCalibrator(Calibrator):
-    """`logits @ scale_.T + bias_`, or `logits * scale_ + bias_`."""
+    """`inputs @ scale_.T + bias_`, or `inputs * scale_ + bias_`.
+
+    A subclass says what the inputs are, and defines `_find`.
+    """
 
     kind = None
     log_probabilities = False
 
-    def __init__(self, *, cv, max_iterations):
-        """Takes the options that all have."""
-        check_count("cv", cv, low=2)
-        check_count("max_iterations", max_iterations)
-        self.cv = cv
-        self.max_iterations = max_iterations
+    def __init__(self, *, cv, max_iterations, **options):
+        super().__init__(**options)
+        self.cv = check_count("cv", cv, low=2)
+        self.max_iterations = check_count("max_iterations", max_iterations)
 
-    @property
-    def num_classes_(self):
-        """The number of classes of the data that it was fitted to."""
-        return len(self.bias_)
+    def _transform(self, logits):
+        scale = self.scale_.reshape(len(self.bias_), -1)
+        parameters = np.hstack([scale, self.bias_[:, None]])
+        return apply(parameters, self._inputs(logits))
+
+    def _inputs(self, logits):
+        return logits
+
+    def _fit_all(self, rows, inputs, start, centre, strength):
+        """Sets the scale and bias of the fit to all rows."""
+        with one_thread(start.size * rows.num_classes < SMALL_PRODUCT):
+            parameters = fit(
+                rows.changed(inputs),
+                start,
+                centre,
+                strength,
+                self.max_iterations,
+            )
+        scale = parameters[:, :-1].copy()
+        self.scale_ = scale if self.kind == "matrix" else scale[:, 0]
+        self.bias_ = parameters[:, -1].copy()
 
     def _identity(self, num_classes):
-        """The parameters, as in `penalized`, that change nothing."""
+        """The parameters that change nothing."""
         scale = np.ones((num_classes, 1))
         if self.kind == "matrix":
             scale = np.eye(num_classes)
         return np.hstack([scale, np.zeros((num_classes, 1))])
 
-    def _keep(self, parameters, factor=1.0):
-        """Sets the fitted scale and bias."""
-        scale = parameters[:, :-1] * factor
-        self.scale_ = scale if self.kind == "matrix" else scale[:, 0]
-        self.bias_ = parameters[:, -1].copy()
+    def _expected_classes(self):
+        return len(self.bias_)
 
-    def _choose(self, rows, num_rows, path, solve, start):
-        """The best of a path of penalties, and its held-out likelihood."""
-        return cross_validation.choose(
-            rows,
-            num_rows,
-            path,
-            lambda fold, penalty, start: solve(
-                fold, penalty, start, min(self.max_iterations, CV_ITERATIONS)
-            ),
-            penalized.likelihood,
-            start,
-            self.cv,
-        )
-
-    def _transform(self, logits):
-        scale = self.scale_.reshape(self.num_classes_, -1)
-        parameters = np.hstack([scale, self.bias_[:, None]])
-        return penalized.apply(parameters, self._inputs(logits))
-
-    def _inputs(self, logits):
-        if self.log_probabilities:
-            return log_softmax(logits, axis=1)
-        return logits
-
-    def _layer(self):
+    def _layer(self, **options):
         layer = layers.Affine(
-            self.num_classes_,
+            len(self.bias_),
             self.kind,
             self.log_probabilities,
             name=f"{self.kind}_calibration",
+            **options,
         )
         layer.set_weights([self.scale_, self.bias_])
         return layer
+
+    def _check_fitted_values(self):
+        shape = (self.num_classes_,)
+        for name, expected in (
+            ("bias_", shape),
+            ("scale_", shape * 2 if self.kind == "matrix" else shape),
+        ):
+            if np.shape(getattr(self, name)) != expected:
+                raise ValueError(
+                    f"`{name}` must have the shape {expected}. Received: "
+                    f"{name}.shape={np.shape(getattr(self, name))}"
+                )
 
 
 class TemperedCalibrator(AffineCalibrator):
@@ -93,41 +132,391 @@ class TemperedCalibrator(AffineCalibrator):
         mean NLL + penalty (mean((scale - identity)^2) + mean(bias^2))
     """
 
-    option_names = ("penalty", "cv", "max_iterations")
     fitted_names = ("scale_", "bias_", "penalty_")
 
-    def __init__(self, *, penalty=None, cv=5, max_iterations=200):
-        """Takes the options; see the subclasses."""
-        super().__init__(cv=cv, max_iterations=max_iterations)
+    def __init__(
+        self,
+        *,
+        penalty=None,
+        cv=5,
+        max_iterations=200,
+        from_probs=False,
+        multi_label=False,
+        ignore_class=None,
+    ):
+        super().__init__(
+            cv=cv,
+            max_iterations=max_iterations,
+            from_probs=from_probs,
+            multi_label=multi_label,
+            ignore_class=ignore_class,
+        )
         if penalty is not None:
-            check_number("penalty", penalty, low=0, closed=True)
+            penalty = check_number("penalty", penalty, low=0, closed=True)
         self.penalty = penalty
 
     def _fit(self, rows):
-        view = likelihood.overview(rows)
-        inverse = likelihood.fit(rows, view)
-        rows = rows.mapped(lambda logits: logits * logits.dtype.type(inverse))
-        start = self._identity(rows.num_classes)
-        scale_size = start[:, :-1].size
-        unit = np.full_like(start, 1.0 / scale_size)
+        view = survey(rows)
+        inverse = most_likely(rows, view)
+        identity = self._identity(rows.num_classes)
+        scale_size = identity[:, :-1].size
+        unit = np.full_like(identity, 1.0 / scale_size)
         unit[:, -1] = 1.0 / rows.num_classes
 
-        def solve(
-            rows, penalty, origin, max_iterations, tolerance=CV_TOLERANCE
-        ):
-            return penalized.fit(
-                rows,
-                origin,
-                start,
-                penalty * unit,
-                max_iterations=max_iterations,
-                tolerance=tolerance,
-            )
+        def inputs(logits):
+            return logits * logits.dtype.type(inverse)
 
-        penalty = self.penalty
+        penalty, start = self.penalty, identity
         if penalty is None:
             path = scale_size * STRENGTHS
-            penalty, _ = self._choose(rows, view.count, path, solve, start)
-        fitted = solve(rows, penalty, start, self.max_iterations, TOLERANCE)
-        self._keep(fitted, inverse)
+            strengths = [value * unit for value in path]
+            best, _, start = choose(
+                rows, view.count, self, inputs, identity, identity, strengths
+            )
+            penalty = path[best]
+        self._fit_all(rows, inputs, start, identity, penalty * unit)
+        self.scale_ = self.scale_ * inverse
         self.penalty_ = float(penalty)
+
+    def _check_fitted_values(self):
+        super()._check_fitted_values()
+        check_number("penalty_", self.penalty_, low=0, closed=True)
+
+
+class VectorScaling(TemperedCalibrator):
+    """Scales and shifts the logit of each class: `logits * scale + bias`.
+
+    With the logits divided by the temperature of temperature scaling first, it
+    minimises
+
+        mean NLL + penalty (mean((scale - 1)^2) + mean(bias^2))
+
+    so that with few data it falls back to temperature scaling. A penalty of 0
+    is vector scaling as it was published.
+
+    Args:
+        penalty: A number of at least 0; chosen by cross-validation if None.
+        cv: Number of folds for that. Where examples x classes exceed 1e7, only
+            the first of them is held out.
+        max_iterations: Of L-BFGS.
+        from_probs: Whether predictions are probabilities instead of logits.
+            Those below 1e-12 are taken to be that.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that count nothing.
+
+    Attributes:
+        scale_: `(K,)`, with the temperature in it.
+        bias_: `(K,)`.
+        penalty_: The penalty of the fit.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(0, 3, size=3000)
+        >>> logits = rng.normal(size=(3000, 3)) + 2 * np.eye(3)[labels]
+        >>> shifted = logits + [1, 0, 0]
+        >>> scaler = ct.posthoc.VectorScaling().fit(shifted, labels)
+        >>> float(np.round(scaler.bias_[0] - scaler.bias_[1], 0))
+        -2.0
+
+    Reference:
+        Guo et al., "On Calibration of Modern Neural Networks", 2017.
+    """
+
+    kind = "vector"
+
+
+class MatrixScaling(TemperedCalibrator):
+    """Any affine map of the logits: `logits @ scale.T + bias`.
+
+    With the logits divided by the temperature of temperature scaling first, it
+    minimises
+
+        mean NLL + penalty (mean((scale - identity)^2) + mean(bias^2))
+
+    As published, without a penalty, its K^2 parameters overfit any data set
+    but a huge one. Drawn towards temperature scaling, it falls back to that.
+
+    Args:
+        penalty: A number of at least 0; chosen by cross-validation if None.
+        cv: Number of folds for that. Where examples x classes^2 exceed 1e7,
+            only the first of them is held out.
+        max_iterations: Of L-BFGS.
+        from_probs: Whether predictions are probabilities instead of logits.
+            Those below 1e-12 are taken to be that.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that count nothing.
+
+    Attributes:
+        scale_: `(K, K)`, with the temperature in it.
+        bias_: `(K,)`.
+        penalty_: The penalty of the fit.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(0, 3, size=3000)
+        >>> logits = rng.normal(size=(3000, 3)) + 2 * np.eye(3)[labels]
+        >>> mixed = logits + 0.5 * logits[:, [1, 2, 0]]
+        >>> scaler = ct.posthoc.MatrixScaling().fit(mixed, labels)
+        >>> scaler.scale_.shape
+        (3, 3)
+
+    Reference:
+        Guo et al., "On Calibration of Modern Neural Networks", 2017.
+    """
+
+    kind = "matrix"
+
+
+def choose(rows, count, calibrator, inputs, start, centre, strengths):
+    """The strength of the smallest held-out likelihood.
+
+    Args:
+        rows: `Rows` or a `Stream`.
+        count: How many rows there are.
+        calibrator: Whose `cv` and `max_iterations` to take.
+        inputs: Function of logits.
+        start: Parameters where the strongest one starts; the others start
+            where the one before them ended.
+        centre: Where the penalty is 0.
+        strengths: Arrays `(K, m)`, the strongest first.
+
+    Returns:
+        The index of the best, its likelihood, and parameters of its first fold
+        as a start for the fit to all rows.
+    """
+    num_folds = min(calibrator.cv, int(count))
+    if num_folds < 2:
+        return 0, math.inf, start
+    used = 1 if count * start.size > LARGE_PROBLEM else num_folds
+
+    def low_precision(logits):
+        return inputs(logits).astype(np.float32)
+
+    def fit_fold(fold, origin, strength):
+        training, held_out = fold
+        fitted = fit(training, origin, centre, strength)
+        return likelihood(held_out, fitted), fitted
+
+    folds = [
+        [part.changed(low_precision) for part in fold]
+        for fold in itertools.islice(rows.folds(num_folds), used)
+    ]
+    starts = [start] * used
+    best, best_value, best_start, worse = 0, math.inf, start, 0
+    with one_thread(used > 1), ThreadPoolExecutor(available_cores()) as pool:
+        for index, strength in enumerate(strengths):
+            fits = pool.map(fit_fold, folds, starts, [strength] * used)
+            values, starts = zip(*fits, strict=True)
+            value = float(np.mean(values))
+            if value < best_value:
+                best, best_value, best_start, worse = index, value, starts[0], 0
+            else:
+                worse += 1
+                if worse == PATIENCE:
+                    break
+    return best, best_value, best_start
+
+
+def one_thread(limit=True):
+    """A context in which, if `limit`, BLAS uses one thread.
+
+    For small matrices its threads wait for each other longer than they work:
+    on a busy machine thirty times as long.
+    """
+    return threadpool_limits(1 if limit else None, user_api="blas")
+
+
+def fit(rows, start, centre, strength, max_iterations=None):
+    """The parameters of the smallest penalised likelihood.
+
+    Args:
+        rows: Rows whose logits are the inputs.
+        start: Where to start, `(K, m)`.
+        centre: Where the penalty is 0, `(K, m)`.
+        strength: Of the penalty, `(K, m)`.
+        max_iterations: Of L-BFGS, with a warning if they are not enough; by
+            default the few that cross-validation needs.
+
+    Returns:
+        Parameters `(K, m)`.
+    """
+    basis = whitening(rows, start, strength)
+
+    def to_parameters(coordinates):
+        return start + _multiply(coordinates.reshape(start.shape), basis)
+
+    def objective(coordinates):
+        parameters = to_parameters(coordinates)
+        value, gradient = value_and_gradient(rows, parameters)
+        change = parameters - centre
+        value += np.sum(strength * change**2)
+        gradient += 2 * strength * change
+        gradient = _multiply(gradient, np.swapaxes(basis, -1, -2))
+        return value, gradient.ravel()
+
+    dtype = next(iter(rows.blocks()))[0].dtype
+    found = minimize(
+        objective,
+        np.zeros(start.size),
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxiter": max_iterations or CV_ITERATIONS,
+            "ftol": TOLERANCES[dtype],
+            "gtol": 1e-8,
+        },
+    )
+    if max_iterations is not None and found.status == 1:
+        warn(
+            f"The fit did not converge in {max_iterations} iterations. Set "
+            "`max_iterations` to a larger number.",
+            ConvergenceWarning,
+        )
+    return to_parameters(found.x)
+
+
+def apply(parameters, inputs):
+    """The affine map."""
+    scale = parameters[:, :-1].astype(inputs.dtype)
+    bias = parameters[:, -1].astype(inputs.dtype)
+    if _is_matrix(parameters):
+        outputs = inputs @ scale.T
+    else:
+        outputs = inputs * scale[:, 0]
+    outputs += bias
+    return outputs
+
+
+def likelihood(rows, parameters):
+    """The mean negative log-likelihood."""
+
+    def block(inputs, labels, weights):
+        losses = _subtract_labels(apply(parameters, inputs), labels)
+        return total(np.ones(len(labels)), weights), total(losses, weights)
+
+    mass, value = np.sum(rows.map(block), axis=0)
+    return value / mass
+
+
+def value_and_gradient(rows, parameters):
+    """The mean negative log-likelihood and its gradient `(K, m)`."""
+    is_matrix = _is_matrix(parameters)
+
+    def block(inputs, labels, weights):
+        excess = apply(parameters, inputs)
+        losses = _subtract_labels(excess, labels)
+        if weights is not None:
+            excess *= weights.astype(excess.dtype)[:, None]
+        if is_matrix:
+            scale = excess.T @ inputs
+        else:
+            scale = np.einsum("ij,ij->j", excess, inputs)[:, None]
+        bias = excess.sum(axis=0, dtype=np.float64)[:, None]
+        mass = total(np.ones(len(labels)), weights)
+        return mass, total(losses, weights), np.hstack([scale, bias])
+
+    if is_matrix:
+        # BLAS uses all cores, and a gradient is too large to keep many.
+        parts = (block(*part) for part in rows.blocks())
+    else:
+        parts = rows.map(block)
+    mass, value, gradient = 0.0, 0.0, np.zeros_like(parameters)
+    for part in parts:
+        mass += part[0]
+        value += part[1]
+        gradient += part[2]
+    return value / mass, gradient / mass
+
+
+def whitening(rows, start, strength):
+    """A basis in which the curvature is about 1, `(K, m, m)` or `(m, m)`.
+
+    Inputs are large, far from 0 and alike, which makes the problem badly
+    conditioned. The curvature of the mean negative log-likelihood in the
+    parameters of class k is E[p_k (1 - p_k) x x^T], where x are the inputs with
+    a 1 for the bias. In the basis of its inverse Cholesky factor it is the
+    identity. What is left out are the products of two classes' probabilities.
+
+    Args:
+        rows: Rows whose logits are the inputs.
+        start: Parameters, `(K, m)`.
+        strength: Of the quadratic penalty, `(K, m)`.
+    """
+    num_classes, size = strength.shape
+    if size == 2:
+        moments = _moments_of_pairs
+    elif num_classes <= MANY_CLASSES:
+        moments = _moments_of_classes
+    else:
+        moments, strength = _moments_of_all, strength.mean(axis=0)
+    mass, curvature = 0.0, 0.0
+    for inputs, _, weights in rows.blocks():
+        if moments is _moments_of_classes:
+            work = float(len(inputs)) * num_classes * size**2
+            step = max(1, round(work / LARGEST_WORK))
+            inputs = inputs[::step]
+            weights = None if weights is None else weights[::step]
+        inputs = inputs.astype(np.float64)
+        probs = softmax(apply(start, inputs), axis=1)
+        each = probs * (1 - probs)
+        if weights is not None:
+            each *= weights[:, None]
+        curvature = curvature + moments(inputs, each)
+        mass += total(np.ones(len(inputs)), weights)
+    curvature /= mass
+    diagonal = np.arange(size)
+    mean = np.mean(curvature[..., diagonal, diagonal], axis=-1, keepdims=True)
+    extra = 2 * strength + RIDGE * mean + SMALLEST_CURVATURE
+    curvature[..., diagonal, diagonal] += extra
+    return np.linalg.inv(np.linalg.cholesky(curvature))
+
+
+def _moments_of_pairs(inputs, weight):
+    """Of a scale and a bias of each class."""
+    first = np.einsum("ij,ij->j", weight, inputs)
+    second = np.einsum("ij,ij,ij->j", weight, inputs, inputs)
+    rows = [[second, first], [first, weight.sum(axis=0)]]
+    return np.array(rows).transpose(2, 0, 1)
+
+
+def _moments_of_classes(inputs, weight):
+    """Of a row of the matrix and a bias of each class."""
+    inputs = _with_one(inputs)
+    return np.stack([(inputs * w[:, None]).T @ inputs for w in weight.T])
+
+
+def _moments_of_all(inputs, weight):
+    """Of the mean of all classes."""
+    inputs = _with_one(inputs)
+    return (inputs * weight.mean(axis=1)[:, None]).T @ inputs
+
+
+def _with_one(inputs):
+    return np.hstack([inputs, np.ones((len(inputs), 1))])
+
+
+def _multiply(values, basis):
+    """Rows `(K, m)` times one matrix, or each times its own."""
+    if basis.ndim == 2:
+        return values @ basis
+    return np.matmul(values[:, None, :], basis)[:, 0]
+
+
+def _is_matrix(parameters):
+    return parameters.shape[1] == len(parameters) + 1
+
+
+def _subtract_labels(outputs, labels):
+    """The rows' negative log-likelihoods; leaves softmax - one-hot behind."""
+    chosen = np.arange(len(labels)), labels
+    outputs -= row_max(outputs)[:, None]
+    of_label = outputs[chosen].astype(np.float64)
+    np.exp(outputs, out=outputs)
+    totals = np.einsum("ij->i", outputs)
+    outputs /= totals[:, None]
+    outputs[chosen] -= 1.0
+    return np.log(totals, dtype=np.float64) - of_label

@@ -1,17 +1,15 @@
 """Dirichlet calibration with ODIR."""
 
 import numpy as np
+from scipy.special import log_softmax
 
 from caltrain_tf.checks import check_number
-from caltrain_tf.posthoc import likelihood
-from caltrain_tf.posthoc import penalized
-from caltrain_tf.posthoc.affine import CV_TOLERANCE
-from caltrain_tf.posthoc.affine import STRENGTHS
-from caltrain_tf.posthoc.affine import TOLERANCE
-from caltrain_tf.posthoc.affine import AffineCalibrator
+from caltrain_tf.posthoc import affine
+from caltrain_tf.posthoc.temperature import most_likely
+from caltrain_tf.posthoc.temperature import survey
 
 
-class DirichletCalibration(AffineCalibrator):
+class DirichletCalibration(affine.AffineCalibrator):
     """An affine map of the log-probabilities, regularised by ODIR.
 
     It minimises
@@ -29,6 +27,10 @@ class DirichletCalibration(AffineCalibrator):
         cv: Number of folds. Where examples x classes^2 exceed 1e7, only the
             first of them is held out.
         max_iterations: Of L-BFGS.
+        from_probs: Whether predictions are probabilities instead of logits.
+            Those below 1e-12 are taken to be that.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that count nothing.
 
     Attributes:
         scale_: `(K, K)`.
@@ -55,64 +57,79 @@ class DirichletCalibration(AffineCalibrator):
 
     kind = "matrix"
     log_probabilities = True
-    option_names = ("off_diagonal", "intercept", "cv", "max_iterations")
     fitted_names = ("scale_", "bias_", "off_diagonal_", "intercept_")
 
     def __init__(
-        self, *, off_diagonal=None, intercept=None, cv=5, max_iterations=200
+        self,
+        *,
+        off_diagonal=None,
+        intercept=None,
+        cv=5,
+        max_iterations=200,
+        from_probs=False,
+        multi_label=False,
+        ignore_class=None,
     ):
-        """See the class."""
-        super().__init__(cv=cv, max_iterations=max_iterations)
+        super().__init__(
+            cv=cv,
+            max_iterations=max_iterations,
+            from_probs=from_probs,
+            multi_label=multi_label,
+            ignore_class=ignore_class,
+        )
         if off_diagonal is not None:
-            check_number("off_diagonal", off_diagonal, low=0, closed=True)
+            off_diagonal = check_number(
+                "off_diagonal", off_diagonal, low=0, closed=True
+            )
         if intercept is not None:
-            check_number("intercept", intercept, low=0, closed=True)
+            intercept = check_number("intercept", intercept, low=0, closed=True)
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 
-    def _fit(self, rows):
-        view = likelihood.overview(rows)
-        inverse = likelihood.fit(rows, view)
-        rows = rows.mapped(self._inputs)
-        start = inverse * self._identity(rows.num_classes)
+    def _inputs(self, logits):
+        return log_softmax(logits, axis=1)
 
-        def solve(
-            rows, penalties, origin, max_iterations, tolerance=CV_TOLERANCE
-        ):
-            return penalized.fit(
-                rows,
-                origin,
-                np.zeros_like(start),
-                odir_strength(rows.num_classes, *penalties),
-                max_iterations=max_iterations,
-                tolerance=tolerance,
-            )
+    def _fit(self, rows):
+        view = survey(rows)
+        inverse = most_likely(rows, view)
+        start = inverse * self._identity(rows.num_classes)
+        centre = np.zeros_like(start)
 
         def choose(path):
-            return self._choose(rows, view.count, path, solve, start)
+            strengths = [odir_strength(rows.num_classes, *p) for p in path]
+            best, value, parameters = affine.choose(
+                rows, view.count, self, self._inputs, start, centre, strengths
+            )
+            return path[best], value, parameters
 
-        penalties = self._choose_both(choose, rows.num_classes)
-        self._keep(
-            solve(rows, penalties, start, self.max_iterations, TOLERANCE)
-        )
+        penalties, start = self._choose_both(choose, rows.num_classes, start)
+        strength = odir_strength(rows.num_classes, *penalties)
+        self._fit_all(rows, self._inputs, start, centre, strength)
         self.off_diagonal_, self.intercept_ = map(float, penalties)
 
-    def _choose_both(self, choose, num_classes):
-        """The two penalties, as given or by cross-validation."""
-        offs = num_classes * (num_classes - 1) * STRENGTHS
-        intercepts = num_classes * STRENGTHS
+    def _choose_both(self, choose, num_classes, start):
+        """The two penalties, given or by cross-validation, and a start."""
+        offs = num_classes * (num_classes - 1) * affine.STRENGTHS
+        intercepts = num_classes * affine.STRENGTHS
         if self.off_diagonal is not None:
             offs = np.full_like(offs, self.off_diagonal)
         if self.intercept is not None:
             intercepts = np.full_like(intercepts, self.intercept)
         if self.off_diagonal is not None and self.intercept is not None:
-            return offs[0], intercepts[0]
-        best, value = choose(list(zip(offs, intercepts, strict=True)))
+            return (offs[0], intercepts[0]), start
+        best, value, start = choose(list(zip(offs, intercepts, strict=True)))
         if self.off_diagonal is None and self.intercept is None:
-            other, other_value = choose([(best[0], mu) for mu in intercepts])
+            other, other_value, other_start = choose(
+                [(best[0], mu) for mu in intercepts]
+            )
             if other_value < value:
-                best = other
-        return best
+                best, start = other, other_start
+        return best, start
+
+    def _check_fitted_values(self):
+        super()._check_fitted_values()
+        for name in ("off_diagonal_", "intercept_"):
+            check_number(name, getattr(self, name), low=0, closed=True)
 
 
 def odir_strength(num_classes, off_diagonal, intercept):

@@ -3,11 +3,16 @@
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from sklearn.exceptions import ConvergenceWarning
 
 from caltrain_tf import layers
-from caltrain_tf.posthoc import likelihood
-from caltrain_tf.posthoc import tempered
+from caltrain_tf.checks import check_number
+from caltrain_tf.checks import warn
 from caltrain_tf.posthoc.base import Calibrator
+from caltrain_tf.posthoc.temperature import most_likely
+from caltrain_tf.posthoc.temperature import row_moments
+from caltrain_tf.posthoc.temperature import shift
+from caltrain_tf.posthoc.temperature import survey
 
 # While the solver is outside of the simplex by rounding.
 SMALLEST_MIXTURE = 1e-300
@@ -21,6 +26,12 @@ class EnsembleTemperatureScaling(Calibrator):
     T is that of temperature scaling; then the weights, which are at least 0
     and sum to 1, minimise the negative log-likelihood. The predicted classes
     stay the same. Calibrated logits are log p.
+
+    Args:
+        from_probs: Whether predictions are probabilities instead of logits.
+            Those below 1e-12 are taken to be that.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that count nothing.
 
     Attributes:
         temperature_: T.
@@ -41,21 +52,33 @@ class EnsembleTemperatureScaling(Calibrator):
 
     fitted_names = ("temperature_", "weights_")
 
+    def __init__(
+        self, *, from_probs=False, multi_label=False, ignore_class=None
+    ):
+        super().__init__(
+            from_probs=from_probs,
+            multi_label=multi_label,
+            ignore_class=ignore_class,
+        )
+
     def _fit(self, rows):
-        inverse = likelihood.fit(rows, likelihood.overview(rows))
+        inverse = most_likely(rows, survey(rows))
 
-        def block(logits, labels, _):
-            shifted = tempered.shift(logits)
+        def block(logits, labels, weights):
+            shifted = shift(logits)
             of_label = shifted[np.arange(len(labels)), labels]
-            return [
-                b * of_label - tempered.row_moments(shifted, b)[0]
-                for b in (inverse, 1.0)
+            logs = [
+                b * of_label - row_moments(shifted, b)[0] for b in (inverse, 1)
             ]
+            ones = np.ones(len(labels))
+            return np.stack([*logs, ones if weights is None else weights])
 
-        logs = np.concatenate(rows.map(block), axis=1)
-        uniform = np.full((1, logs.shape[1]), -np.log(rows.num_classes))
+        tempered, plain, weights = np.concatenate(rows.map(block), axis=1)
+        uniform = np.full_like(plain, -np.log(rows.num_classes))
         self.temperature_ = 1.0 / inverse
-        self.weights_ = mixture_weights(np.concatenate([logs, uniform]))
+        self.weights_ = mixture_weights(
+            np.stack([tempered, plain, uniform]), weights
+        )
 
     def _transform(self, logits):
         with np.errstate(divide="ignore"):
@@ -66,27 +89,42 @@ class EnsembleTemperatureScaling(Calibrator):
         uniform = logs[2] - logits.dtype.type(np.log(logits.shape[1]))
         return np.logaddexp(mixed, uniform, out=mixed)
 
-    def _layer(self):
+    def _layer(self, **options):
         return layers.EnsembleTemperature(
-            self.temperature_, self.weights_, name="ensemble_temperature"
+            self.temperature_,
+            self.weights_,
+            name="ensemble_temperature",
+            **options,
         )
 
+    def _check_fitted_values(self):
+        check_number("temperature_", self.temperature_, low=0)
+        weights = self.weights_
+        is_mixture = np.shape(weights) == (3,) and np.min(weights) >= 0
+        if not is_mixture or abs(np.sum(weights) - 1) > 1e-6:
+            raise ValueError(
+                "`weights_` must hold three numbers >= 0 that sum to 1. "
+                f"Received: weights_={weights}"
+            )
 
-def mixture_weights(logs):
+
+def mixture_weights(logs, counts):
     """The weights of the most likely mixture.
 
     Args:
         logs: Logarithms of what each part gives to each label, `(parts, N)`.
+        counts: The weights of the examples, `(N,)`.
 
     Returns:
         Weights `(parts,)`.
     """
     # A factor of an example cancels, and keeps the others from underflowing.
     parts = np.exp(logs - logs.max(axis=0))
+    counts = counts / counts.sum()
 
     def value_and_gradient(weights):
         mixed = np.maximum(weights @ parts, SMALLEST_MIXTURE)
-        return -np.mean(np.log(mixed)), -np.mean(parts / mixed, axis=1)
+        return -counts @ np.log(mixed), -parts @ (counts / mixed)
 
     found = minimize(
         value_and_gradient,
@@ -101,5 +139,10 @@ def mixture_weights(logs):
         },
         options={"ftol": 1e-12, "maxiter": 500},
     )
+    if not found.success:
+        warn(
+            f"The weights of the mixture did not converge: {found.message}.",
+            ConvergenceWarning,
+        )
     weights = np.clip(found.x, 0.0, 1.0)
     return weights / weights.sum()

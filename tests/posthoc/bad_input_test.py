@@ -1,8 +1,14 @@
 """Bad input to everything public, in one table."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import HealthCheck
+from hypothesis import example
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
 
 import caltrain_tf as ct
 from tests.posthoc.data import calibrated
@@ -17,8 +23,6 @@ def with_value(value):
 
 
 BAD_PAIRS = {
-    "one dimension": (LOGITS[:, 0], LABELS, r"`logits`.*\(20,\)"),
-    "one class": (LOGITS[:, :1], LABELS, r"`logits`.*\(20, 1\)"),
     "empty": (LOGITS[:0], LABELS[:0], r"`logits`.*\(0, 3\)"),
     "nan": (with_value(np.nan), LABELS, r"logits\[7\].*nan"),
     "inf": (with_value(np.inf), LABELS, r"logits\[7\].*inf"),
@@ -50,17 +54,24 @@ def test_fit_names_the_argument_and_the_row(fit, case):
         FITS[fit](logits, labels)
 
 
-BAD_LOGITS = {k: BAD_PAIRS[k][::2] for k in list(BAD_PAIRS)[:7]}
+BAD_LOGITS = {k: BAD_PAIRS[k][::2] for k in list(BAD_PAIRS)[:5]}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return {
+        name: kind().fit(LOGITS, LABELS)
+        for name, kind in ct.posthoc.CALIBRATORS.items()
+    }
 
 
 @pytest.mark.parametrize("case", BAD_LOGITS)
-@pytest.mark.parametrize("calibrator", ct.posthoc.CALIBRATORS)
-@pytest.mark.parametrize("method", ["transform", "predict_proba"])
-def test_use_names_the_argument_and_the_row(calibrator, method, case):
+def test_use_names_the_argument_and_the_row(fitted, case):
     logits, message = BAD_LOGITS[case]
-    fitted = ct.posthoc.CALIBRATORS[calibrator]().fit(LOGITS, LABELS)
-    with pytest.raises(ValueError, match=message):
-        getattr(fitted, method)(logits)
+    for calibrator in fitted.values():
+        for method in ("transform", "predict_proba", "predict"):
+            with pytest.raises(ValueError, match=message):
+                getattr(calibrator, method)(logits)
 
 
 def dataset(*parts):
@@ -86,17 +97,16 @@ BAD_OPTIONS = [
     (ct.posthoc.TemperatureScaling, {"objective": "mse"}, "`objective`"),
     (ct.posthoc.TemperatureScaling, {"num_bins": 0}, "`num_bins`"),
     (ct.posthoc.TemperatureScaling, {"binning": "soft"}, "`binning`"),
+    (ct.posthoc.TemperatureScaling, {"ignore_class": 0.5}, "`ignore_class`"),
     (
         ct.posthoc.TemperatureScaling,
         {"soft_temperature": 0.0},
         "`soft_temperature`",
     ),
     (ct.posthoc.VectorScaling, {"penalty": -1.0}, "`penalty`"),
-    (ct.posthoc.MatrixScaling, {"penalty": float("nan")}, "`penalty`"),
     (ct.posthoc.MatrixScaling, {"cv": 1}, "`cv`"),
     (ct.posthoc.VectorScaling, {"max_iterations": 0}, "`max_iterations`"),
     (ct.posthoc.DirichletCalibration, {"off_diagonal": -1}, "`off_diagonal`"),
-    (ct.posthoc.DirichletCalibration, {"intercept": "a"}, "`intercept`"),
 ]
 
 
@@ -104,6 +114,78 @@ BAD_OPTIONS = [
 def test_options_are_checked_when_constructed(calibrator, options, message):
     with pytest.raises(ValueError, match=f"{message}.*Received: "):
         calibrator(**options)
+
+
+# Of no kind that any argument may have.
+WRONG = st.one_of(
+    st.text(),
+    st.binary(),
+    st.complex_numbers(),
+    st.dictionaries(st.text(), st.integers()),
+    st.lists(st.text(min_size=1), min_size=1, max_size=20),
+    st.builds(object),
+    st.just([[1.0], [2.0, 3.0]]),
+    st.just(np.full((20, 3), 1j)),
+    st.just(np.full((20, 3), None)),
+    st.just(np.datetime64("2020-01-01")),
+    st.just(lambda: 0),
+)
+MODEL = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+
+
+def uses(kind, calibrator):
+    """Every argument of a calibrator, as a function of its value."""
+    for option in kind().get_params():
+        yield option, lambda value, name=option: kind(**{name: value})
+        yield (
+            option,
+            lambda value, name=option: kind().set_params(**{name: value}),
+        )
+    yield "logits", lambda value: kind().fit(value, LABELS)
+    yield "labels", lambda value: kind().fit(LOGITS, value)
+    yield "sample_weight", lambda value: kind().fit(LOGITS, LABELS, value)
+    yield "logits", calibrator.transform
+    yield "logits", calibrator.predict_proba
+    yield "logits", calibrator.predict
+    yield "model", calibrator.append_to
+    yield "probabilities", lambda value: calibrator.append_to(MODEL, value)
+
+
+def uses_of_compare():
+    for option in ("cv", "num_bins", "num_samples", "seed", "calibrators"):
+        yield (
+            option,
+            lambda value, name=option: ct.posthoc.compare(
+                LOGITS, LABELS, **{name: value}
+            ),
+        )
+    yield "logits", lambda value: ct.posthoc.compare(value, LABELS)
+    yield "labels", lambda value: ct.posthoc.compare(LOGITS, value)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(value=WRONG)
+@example(value={})
+@example(value=[])
+def test_wrong_kinds_are_errors_that_name_the_argument(fitted, value):
+    targets = [
+        (name, *use)
+        for name, kind in ct.posthoc.CALIBRATORS.items()
+        for use in uses(kind, fitted[name])
+    ]
+    targets += [("compare", *use) for use in uses_of_compare()]
+    for name, argument, use in targets:
+        try:
+            use(value)
+        except (TypeError, ValueError) as error:
+            assert f"`{argument}`" in str(error), (name, argument, error)
+        else:
+            pytest.fail(f"{name}: `{argument}` may be {value!r}")
 
 
 @pytest.mark.parametrize(

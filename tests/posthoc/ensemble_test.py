@@ -11,7 +11,7 @@ from tests.posthoc.data import softmax
 def test_weights_are_the_best_of_a_fine_grid():
     generator = np.random.default_rng(0)
     logs = np.log(generator.beta(2, 1, size=(3, 200)))
-    weights = mixture_weights(logs)
+    weights = mixture_weights(logs, np.ones(logs.shape[1]))
     assert weights.min() >= 0 and weights.sum() == pytest.approx(1)
 
     def nll(w):
@@ -27,7 +27,7 @@ def test_weights_are_the_best_of_a_fine_grid():
 
 def test_saturated_parts_do_not_underflow():
     logs = np.array([[-2000.0, -1.0], [-1000.0, -2.0], [-0.7, -0.7]])
-    assert np.all(np.isfinite(mixture_weights(logs)))
+    assert np.all(np.isfinite(mixture_weights(logs, np.ones(logs.shape[1]))))
 
 
 def test_transform_is_the_formula_and_never_worse_than_its_temperature():

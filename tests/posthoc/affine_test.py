@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 import caltrain_tf as ct
-from caltrain_tf.posthoc import whitening
+from caltrain_tf.posthoc import affine
 from tests.posthoc.data import calibrated
 from tests.posthoc.data import mean_nll
 
@@ -126,7 +126,7 @@ def test_one_basis_for_all_classes_reaches_the_same_optimum(monkeypatch):
     logits, labels = calibrated(300, 6)
     scaler = ct.posthoc.MatrixScaling(penalty=1.0)
     expected = scaler.fit(logits, labels).scale_
-    monkeypatch.setattr(whitening, "MANY_CLASSES", 5)
+    monkeypatch.setattr(affine, "MANY_CLASSES", 5)
     np.testing.assert_allclose(
         scaler.fit(logits, labels).scale_, expected, atol=1e-4
     )

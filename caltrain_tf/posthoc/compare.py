@@ -1,0 +1,321 @@
+"""Which calibrator to take, if any."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+from sklearn.base import clone
+
+from caltrain_tf.checks import check_count
+from caltrain_tf.metrics.brier_score import brier_of_rows
+from caltrain_tf.metrics.negative_log_likelihood import nll_of_rows
+from caltrain_tf.metrics.top_label import top_label
+from caltrain_tf.posthoc import data
+from caltrain_tf.posthoc.affine import MatrixScaling
+from caltrain_tf.posthoc.affine import VectorScaling
+from caltrain_tf.posthoc.base import Calibrator
+from caltrain_tf.posthoc.dirichlet import DirichletCalibration
+from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
+from caltrain_tf.posthoc.temperature import HardBinnedError
+from caltrain_tf.posthoc.temperature import TemperatureScaling
+
+METRICS = ("nll", "brier", "ece", "accuracy")
+# By which a calibrator is called better than doing nothing.
+DECISIVE = ("nll", "brier", "ece")
+NOTHING = "none"
+# Up to this many classes, matrices of classes are compared by default.
+FEW_CLASSES = 100
+LEVEL = 0.95
+
+
+def compare(
+    logits,
+    labels,
+    calibrators=None,
+    cv=5,
+    *,
+    num_bins=15,
+    num_samples=300,
+    seed=0,
+    from_probs=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Compares calibrators out of fold, with doing nothing among them.
+
+    Each calibrator is fitted `cv` times, and applied to the fold that it has
+    not seen. Folds are shuffled and have the same shares of the classes.
+    Intervals of 95% are of the bootstrap ("basic"); all calibrators have the
+    same resamples, so that differences are compared in pairs. A calibrator is
+    called better in NLL, Brier score or ECE where its difference from doing
+    nothing is significant at 5% after Holm's correction for all these tests.
+
+    Args:
+        logits: Logits, or probabilities, of any shape that `Calibrator` takes.
+        labels: Class ids, or one-hot rows.
+        calibrators: A dict of names to calibrators, or a list of calibrators;
+            they are not changed. By default all of this package; of more than
+            100 classes, those with a matrix of classes are left out.
+        cv: Number of folds.
+        num_bins: Of the ECE (l2, bins of equal mass).
+        num_samples: Number of bootstrap samples.
+        seed: Of the folds and of the bootstrap.
+        from_probs: Whether predictions are probabilities instead of logits.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: A weight >= 0 for each example.
+
+    Returns:
+        A `Comparison`.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> rng = np.random.default_rng(0)
+        >>> labels = rng.integers(0, 3, size=2000)
+        >>> logits = rng.normal(size=(2000, 3)) + np.eye(3)[labels]
+        >>> scalers = {"ts": ct.posthoc.TemperatureScaling()}
+        >>> list(ct.posthoc.compare(4 * logits, labels, scalers).better)
+        ['ts']
+        >>> print(ct.posthoc.compare(logits, labels, scalers).verdict())
+        None is better than doing nothing: ...
+    """
+    cv = check_count("cv", cv, low=2)
+    num_bins = check_count("num_bins", num_bins)
+    num_samples = check_count("num_samples", num_samples, low=2)
+    seed = check_count("seed", seed, low=0)
+    if labels is None:
+        raise ValueError("`labels` must be given. Received: labels=None")
+    rows = data.read(
+        logits,
+        labels,
+        sample_weight,
+        from_probs=from_probs,
+        multi_label=multi_label,
+        ignore_class=ignore_class,
+    )
+    # One block after the other, checked, and without rows that count nothing.
+    parts = zip(*rows.map(lambda *block: block, check=True), strict=True)
+    logits, labels, weights = (
+        None if part[0] is None else np.concatenate(part) for part in parts
+    )
+    if cv > len(labels):
+        raise ValueError(
+            "`cv` must not be larger than the number of rows. "
+            f"Received: cv={cv} for {len(labels)} rows"
+        )
+    calibrators = _named(calibrators, logits.shape[1])
+    generator = np.random.default_rng(seed)
+    fold = data.deal(labels, generator.random(len(labels)), cv)
+    samples = generator.spawn(1)[0].bit_generator.seed_seq
+    options = (labels, weights, num_bins, num_samples, samples)
+    values = {NOTHING: _resampled(logits, *options)}
+    for name, calibrator in calibrators.items():
+        calibrated = _out_of_fold(calibrator, logits, labels, weights, fold, cv)
+        values[name] = _resampled(calibrated, *options)
+    return Comparison(_scores(values))
+
+
+class Score(NamedTuple):
+    """A metric's value, its interval, and that of what it gained.
+
+    `difference` is the interval of the value minus that of doing nothing, on
+    the same resamples; `p_value` says how likely as large a one is by chance,
+    corrected for the number of tests (1 where it is not tested).
+    """
+
+    value: float
+    interval: tuple
+    difference: tuple
+    p_value: float
+
+    @property
+    def is_better(self):
+        """Whether it is lower than that of doing nothing, beyond chance."""
+        return self.p_value < 1 - LEVEL and sum(self.difference) < 0
+
+
+class Comparison:
+    """What `compare` found; `str` of it is a table.
+
+    Attributes:
+        scores: Dict of calibrators, `"none"` first, to dicts of `Score` by
+            `"nll"`, `"brier"`, `"ece"` and `"accuracy"`.
+        better: Dict of the calibrators that are better than doing nothing to
+            the metrics, of NLL, Brier score and ECE, in which they are.
+    """
+
+    def __init__(self, scores):
+        """Takes the scores."""
+        self.scores = scores
+        self.better = {}
+        for name, score in scores.items():
+            metrics = [m for m in DECISIVE if score[m].is_better]
+            if metrics:
+                self.better[name] = metrics
+
+    def __str__(self):
+        """The table and what follows from it."""
+        lines = [["calibrator", *METRICS]]
+        for name, score in self.scores.items():
+            lines.append([name, *(_format(score[m]) for m in METRICS)])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = [
+            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True))
+            for line in lines
+        ]
+        return "\n".join(line.rstrip() for line in [*table, self.verdict()])
+
+    def verdict(self):
+        """One sentence: what is better than doing nothing."""
+        if not self.better:
+            return (
+                "None is better than doing nothing: no calibrator lowers NLL, "
+                "Brier score or ECE by more than chance would."
+            )
+        names = "; ".join(
+            f"{k} ({', '.join(v)})" for k, v in self.better.items()
+        )
+        return f"Better than doing nothing (*): {names}."
+
+
+def _format(score):
+    low, high = score.interval
+    mark = "*" if score.is_better else ""
+    return f"{score.value:.4f}{mark} [{low:.4f}, {high:.4f}]"
+
+
+def _named(calibrators, num_classes):
+    if calibrators is None:
+        calibrators = {
+            "ts": TemperatureScaling(),
+            "ts_sb_ece": TemperatureScaling("sb_ece"),
+            "ensemble": EnsembleTemperatureScaling(),
+            "vector": VectorScaling(),
+        }
+        if num_classes <= FEW_CLASSES:
+            calibrators["matrix"] = MatrixScaling()
+            calibrators["dirichlet"] = DirichletCalibration()
+    if not isinstance(calibrators, dict | list | tuple) or not calibrators:
+        raise ValueError(
+            "`calibrators` must be a dict or a list of at least one. "
+            f"Received: calibrators={calibrators!r}"
+        )
+    if not isinstance(calibrators, dict):
+        calibrators = {repr(c): c for c in calibrators}
+    for name, calibrator in calibrators.items():
+        if not isinstance(calibrator, Calibrator) or name == NOTHING:
+            raise ValueError(
+                "`calibrators` must hold calibrators of this package, none of "
+                f"them named {NOTHING!r}. Received: {name!r}: {calibrator!r}"
+            )
+    return calibrators
+
+
+def _out_of_fold(calibrator, logits, labels, weights, fold, cv):
+    calibrated = np.empty_like(logits)
+    for index in range(cv):
+        held_out = fold == index
+        # A new one, so that the user's stays as it is, for logits `(n, K)`.
+        fresh = clone(calibrator).set_params(
+            from_probs=False, multi_label=False, ignore_class=None
+        )
+        fresh.fit(
+            logits[~held_out],
+            labels[~held_out],
+            None if weights is None else weights[~held_out],
+        )
+        calibrated[held_out] = fresh.transform(logits[held_out])
+    return calibrated
+
+
+def _resampled(logits, labels, weights, num_bins, num_samples, seed):
+    """Metrics on all rows and on resamples, `(1 + num_samples, metrics)`."""
+    nll = nll_of_rows(logits, labels, from_logits=True)
+    brier = brier_of_rows(logits, labels, from_logits=True)
+    confidence, correct = top_label(logits, labels, from_logits=True)
+    means = np.stack([nll, brier, correct], axis=1)
+    error = HardBinnedError(num_bins)
+
+    def metrics(rows):
+        chosen = None if weights is None else weights[rows]
+        nll, brier, accuracy = np.average(means[rows], axis=0, weights=chosen)
+        ece = error(confidence[rows], correct[rows], chosen)
+        return nll, brier, ece, accuracy
+
+    generator = np.random.default_rng(seed)
+    count = len(labels)
+    values = [metrics(slice(None))]
+    for _ in range(num_samples):
+        values.append(metrics(generator.integers(count, size=count)))
+    return np.array(values)
+
+
+def _scores(values):
+    """Dicts of `Score` for arrays of `_resampled`, doing nothing first."""
+    plain = values[NOTHING]
+    tested = [
+        (name, metric)
+        for name in values
+        for metric in DECISIVE
+        if name != NOTHING
+    ]
+    p_values = holm(
+        [
+            _p_value((values[name] - plain)[:, METRICS.index(metric)])
+            for name, metric in tested
+        ]
+    )
+    p_values = dict(zip(tested, p_values, strict=True))
+    largest = (np.inf, 2.0, 1.0, 1.0)
+    scores = {}
+    for name, each in values.items():
+        intervals = np.clip(_basic_interval(each).T, 0, largest).T.tolist()
+        differences = _basic_interval(each - plain).tolist()
+        scores[name] = {
+            metric: Score(
+                float(each[0, i]),
+                tuple(intervals[i]),
+                tuple(differences[i]),
+                float(p_values.get((name, metric), 1.0)),
+            )
+            for i, metric in enumerate(METRICS)
+        }
+    return scores
+
+
+def _basic_interval(values):
+    """Low and high end for each column; the first row holds the values."""
+    tail = (1 - LEVEL) / 2
+    high, low = np.quantile(values[1:], [tail, 1 - tail], axis=0)
+    return np.stack([2 * values[0] - low, 2 * values[0] - high], axis=1)
+
+
+def _p_value(differences):
+    """Two-sided, of a difference and its resamples taken as normal.
+
+    Counting resamples would need thousands of them for the small p-values that
+    are left after a correction. As in the interval, the bias of resampling is
+    taken out.
+    """
+    deviation = differences[1:].std(ddof=1)
+    if deviation == 0:
+        return 1.0
+    pivot = 2 * differences[0] - differences[1:].mean()
+    return 2 * stats.norm.sf(abs(pivot) / deviation)
+
+
+def holm(p_values):
+    """Holm's correction of p-values for their number.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03]).tolist()
+        [0.03, 0.06, 0.06]
+    """
+    p_values = np.asarray(p_values, np.float64)
+    order = np.argsort(p_values)
+    factors = np.arange(len(p_values), 0, -1)
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.maximum.accumulate(factors * p_values[order])
+    return np.minimum(corrected, 1.0)

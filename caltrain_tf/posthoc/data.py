@@ -1,0 +1,571 @@
+"""What a calibrator is fitted to, as rows: arrays, memory maps and streams.
+
+A calibrator sees its data only through `Rows` or `Stream`, block by block and
+as often as it needs. All shapes of predictions (`flatten`) have become logits
+`(n, K)`, class ids `(n,)` and weights `(n,)` or None by then, and only one
+block of them is converted at a time.
+"""
+
+import sys
+
+import numpy as np
+
+from caltrain_tf.checks import are_probabilities
+from caltrain_tf.checks import as_array
+from caltrain_tf.checks import warn
+from caltrain_tf.layers import SMALLEST_PROBABILITY
+from caltrain_tf.metrics.blocks import map_blocks
+from caltrain_tf.metrics.inputs import as_labels
+from caltrain_tf.metrics.inputs import check_block
+
+# What one core works on at a time. Fits into an L2 cache of 2 MiB with one
+# temporary, and is large enough for NumPy's cost of a call not to matter.
+CACHE_BLOCK_BYTES = 1024 * 1024
+# What is handed to a matrix product, which uses all cores by itself.
+MATRIX_BLOCK_BYTES = 16 * 1024 * 1024
+# Predictions of which copies may be kept.
+SMALL_BYTES = 16 * 1024 * 1024
+
+
+def read(
+    logits,
+    labels=None,
+    sample_weight=None,
+    *,
+    from_probs=False,
+    multi_label=False,
+    ignore_class=None,
+):
+    """Arrays, or a stream of batches, as rows to fit to.
+
+    Values are not looked at here but in a pass with `check=True`.
+
+    Args:
+        logits: As `Calibrator.fit` takes them.
+        labels: Likewise.
+        sample_weight: Likewise.
+        from_probs: Whether the predictions are probabilities.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that count nothing.
+
+    Returns:
+        `Rows`, or a `Stream` of data that should not be held in memory.
+    """
+    options = (from_probs, multi_label, ignore_class)
+    if labels is not None and not is_dataset(logits):
+        rows = _read_arrays(logits, labels, sample_weight, *options)
+        if rows.weights is not None and rows.weights.any():
+            # Nothing depends on the scale, but float32 has limits.
+            rows.weights = rows.weights / rows.weights.max()
+        return rows
+    for name, value in (("labels", labels), ("sample_weight", sample_weight)):
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be left out when `logits` is a dataset, whose "
+                f"batches hold them. Received: {name}={type(value).__name__}"
+            )
+    is_stream = hasattr(logits, "__iter__") and not hasattr(logits, "__array__")
+    if not is_stream or isinstance(logits, (str, bytes, dict)):
+        raise ValueError(
+            "`labels` must be given unless `logits` is a `tf.data.Dataset`, or "
+            "another iterable, of (logits, labels) batches. "
+            f"Received: labels=None, logits={type(logits).__name__}"
+        )
+    if iter(logits) is logits:
+        raise ValueError(
+            "`logits` must be an iterable that can be read several times, such "
+            f"as a dataset or a list. Received: {type(logits).__name__}"
+        )
+
+    def read_batch(logits, labels, sample_weight=None):
+        return _read_arrays(logits, labels, sample_weight, *options)
+
+    stream = Stream(logits, read_batch)
+    return stream.in_memory_if_small()
+
+
+def is_dataset(values):
+    """Whether it is a `tf.data.Dataset`, without importing TensorFlow."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(
+        values, tensorflow.data.Dataset
+    )
+
+
+def flatten(predictions, multi_label=False, name="logits"):
+    """Predictions of any shape as a view `(n, K)`, or `(n, 1)` of binary ones.
+
+    Args:
+        predictions: `(..., K)`; binary `(N,)` or `(..., 1)`; with
+            `multi_label=True` `(..., L)`.
+        multi_label: Whether the last axis holds independent binary problems.
+        name: Name used for `predictions` in error messages.
+
+    Returns:
+        The flat array, and the shape of the predictions.
+
+    Example:
+        >>> flatten(np.zeros((8, 4, 4, 21)))[0].shape
+        (128, 21)
+        >>> flatten(np.zeros((8, 5)), multi_label=True)[0].shape
+        (40, 1)
+    """
+    # bfloat16 is converted in blocks; a whole batch would take twice as much.
+    if getattr(getattr(predictions, "dtype", None), "name", "") != "bfloat16":
+        predictions = as_array(name, predictions)
+    predictions = np.asarray(predictions)
+    shape = predictions.shape
+    if not shape or 0 in shape:
+        raise ValueError(
+            f"`{name}` must have the shape (..., classes) with at least one "
+            f"row. Received: {name}.shape={shape}"
+        )
+    width = 1 if multi_label or len(shape) == 1 else shape[-1]
+    return predictions.reshape(-1, width), shape
+
+
+def to_logits(values, from_probs=False, check_from=None, name="logits"):
+    """Some rows of `flatten` as logits `(n, K)` of float32 or float64.
+
+    Args:
+        values: `(n, K)`, or `(n, 1)`, which become [0, z] or [1 - p, p].
+        from_probs: Whether they are probabilities. Those below
+            `SMALLEST_PROBABILITY` are taken to be that.
+        check_from: The number of the first row, to check values; else None.
+        name: Name used for `values` in error messages.
+    """
+    if values.dtype not in (np.float32, np.float64):
+        # Half precision is what accelerators return.
+        values = values.astype(np.float32)
+    if values.shape[1] == 1:
+        other = 1 - values if from_probs else np.zeros_like(values)
+        values = np.concatenate([other, values], axis=1)
+    if check_from is not None:
+        check_block(values, check_from, not from_probs, name)
+    if from_probs:
+        return np.log(np.maximum(values, SMALLEST_PROBABILITY))
+    return values
+
+
+def look_odd(values):
+    """Whether some rows of `flatten` are hardly logits."""
+    if values.shape[1] == 1:
+        return 0 <= values.min() and values.max() <= 1
+    # Most logits are told apart by their first row.
+    return 0 <= values[0].min() and are_probabilities(values)
+
+
+def warn_of_probabilities():
+    """Says that probabilities came where logits were expected."""
+    warn(
+        "`logits` look like probabilities: all lie in [0, 1], and rows sum to "
+        "1. Pass logits, or construct the calibrator with `from_probs=True`."
+    )
+
+
+class Data:
+    """What rows and streams of rows have in common."""
+
+    def map(self, function, check=False):
+        """Calls `function(logits, labels, weights)` on blocks, on all cores.
+
+        Args:
+            function: Called from several threads at once for large inputs.
+            check: Whether to raise an error for values that make no sense, and
+                to warn of probabilities that should be logits.
+
+        Returns:
+            What the calls returned, in the order of the rows.
+        """
+        pairs = self.map_blocks(function, check)
+        if not pairs:
+            raise ValueError(
+                "`sample_weight` must have a positive weight, and `labels` one "
+                "that is not `ignore_class`. Received: none"
+            )
+        results, odd = zip(*pairs, strict=True)
+        if all(odd):
+            warn_of_probabilities()
+        return results
+
+    def changed(self, function):
+        """The same with a function applied to the logits."""
+        return Changed(self, function)
+
+
+class Rows(Data):
+    """Rows of arrays, which may be memory-mapped."""
+
+    def __init__(self, values, labels, weights=None, from_probs=False, start=0):
+        """Keeps the arrays.
+
+        Args:
+            values: Of `flatten`.
+            labels: Class ids `(n,)`.
+            weights: `(n,)`, or None. Rows of weight 0 are never looked at.
+            from_probs: Whether `values` holds probabilities.
+            start: The number of the first row, for error messages.
+        """
+        self.values = values
+        self.labels = labels
+        self.weights = weights
+        self.from_probs = from_probs
+        self.start = start
+        self.num_classes = max(values.shape[1], 2)
+
+    def map_blocks(self, function, check):
+        """As `map`, of pairs: the results, and whether blocks look odd."""
+
+        def block(i, j):
+            return [
+                (function(*part), check and odd)
+                for *part, odd in self._block(i, j, check)
+            ]
+
+        results = map_blocks(
+            block, len(self.values), self._row_bytes(), CACHE_BLOCK_BYTES
+        )
+        return [result for part in results for result in part]
+
+    def blocks(self):
+        """Yields large blocks `(logits, labels, weights)`, one at a time."""
+        step = max(1, MATRIX_BLOCK_BYTES // self._row_bytes())
+        for i in range(0, len(self.values), step):
+            for *block, _ in self._block(i, i + step):
+                yield block
+
+    def sample(self, num_rows):
+        """About `num_rows` rows, evenly spread: data may be sorted by class."""
+        chosen = np.arange(len(self.values))
+        if self.weights is not None:
+            chosen = np.flatnonzero(self.weights)
+        step = max(1, len(chosen) // num_rows)
+        return self if step == 1 else self._take(chosen[::step])
+
+    def folds(self, num_folds, seed=0):
+        """Yields pairs of all rows but a fold, and of that fold.
+
+        Folds are shuffled, and have the same shares of the classes.
+        """
+        order = np.random.default_rng(seed).random(len(self.labels))
+        fold = deal(self.labels, order, num_folds)
+        for i in range(num_folds):
+            yield self.only(fold != i), self.only(fold == i)
+
+    def changed(self, function):
+        """As `Data.changed`, at once if the rows are few."""
+        if self.values.nbytes > SMALL_BYTES:
+            return super().changed(function)
+        logits, labels, weights, _ = next(self._block(0, len(self.values)))
+        return Rows(function(logits), labels, weights)
+
+    def _block(self, i, j, check=False):
+        """The rows from i to j, unless all of them have the weight 0."""
+        values, labels, weights = self.values[i:j], self.labels[i:j], None
+        first = self.start + i if check else None
+        if self.weights is not None:
+            weights = self.weights[i:j]
+            kept = weights > 0
+            if not kept.all():
+                if check:
+                    # A valid value of either kind, so that the error for
+                    # another row has the number that the user knows.
+                    blank = 1 / self.num_classes
+                    blanked = np.where(kept[:, None], values, blank)
+                    to_logits(blanked, self.from_probs, first)
+                    first = None
+                values, labels = values[kept], labels[kept]
+                weights = weights[kept]
+        if len(labels):
+            odd = check and not self.from_probs and look_odd(values)
+            logits = to_logits(values, self.from_probs, first)
+            yield logits, labels, weights, odd
+
+    def only(self, chosen):
+        """The chosen rows, as a copy if they are few."""
+        if self.values.nbytes <= SMALL_BYTES:
+            return self._take(chosen)
+        weights = chosen.astype(np.float64)
+        if self.weights is not None:
+            weights *= self.weights
+        return Rows(self.values, self.labels, weights, self.from_probs)
+
+    def _take(self, chosen):
+        weights = None if self.weights is None else self.weights[chosen]
+        return Rows(
+            np.ascontiguousarray(self.values[chosen]),
+            self.labels[chosen],
+            weights,
+            self.from_probs,
+        )
+
+    def _row_bytes(self):
+        return max(self.values.itemsize, 4) * self.num_classes
+
+
+class Changed(Data):
+    """Data with a function applied to the logits of each block."""
+
+    def __init__(self, data, function):
+        """Takes the data and the function."""
+        self.data = data
+        self.function = function
+        self.num_classes = data.num_classes
+
+    def map_blocks(self, function, check):
+        """As `Rows.map_blocks`."""
+        return self.data.map_blocks(
+            lambda logits, *rest: function(self.function(logits), *rest), check
+        )
+
+    def blocks(self):
+        """As `Rows.blocks`."""
+        for logits, *rest in self.data.blocks():
+            yield self.function(logits), *rest
+
+
+class Stream(Data):
+    """Rows that are read anew in every pass, one batch at a time."""
+
+    def __init__(self, batches, read_batch, choose=None):
+        """Keeps what is needed to read them.
+
+        Args:
+            batches: An iterable of `(logits, labels)` or
+                `(logits, labels, sample_weight)`, in any order in each pass.
+            read_batch: Function of a batch that returns `Rows`.
+            choose: Called at the beginning of a pass; returns a function of
+                `Rows` that returns the chosen ones. By default all are.
+        """
+        self.batches = batches
+        self.read_batch = read_batch
+        self.choose = choose
+        self.num_classes = None
+        first = next(self._rows(), None)
+        if first is None:
+            raise ValueError(
+                "`logits` must be a dataset of at least one batch. "
+                "Received: an empty dataset"
+            )
+        self.num_classes = first.num_classes
+
+    def in_memory_if_small(self):
+        """`Rows` if they take little memory, else this stream."""
+        parts, size = [], 0
+        for rows in self._rows():
+            parts.append(rows)
+            size += rows.values.nbytes
+            if size > SMALL_BYTES:
+                return self
+        return _joined(parts)
+
+    def map_blocks(self, function, check):
+        """As `Rows.map_blocks`."""
+        results = []
+        for rows in self._rows():
+            results += rows.map_blocks(function, check)
+        return results
+
+    def blocks(self):
+        """As `Rows.blocks`."""
+        for rows in self._rows():
+            yield from rows.blocks()
+
+    def sample(self, num_rows):
+        """About `num_rows` of the first rows; fewer if they are large."""
+        parts, count, size = [], 0, 0
+        for rows in self._rows():
+            parts.append(rows.sample(num_rows))
+            count += len(parts[-1].labels)
+            size += parts[-1].values.nbytes
+            if count >= num_rows or size >= SMALL_BYTES:
+                break
+        return _joined(parts)
+
+    def folds(self, num_folds):
+        """As `Rows.folds`, whatever the order of the rows in each pass.
+
+        What a row holds decides on its fold, so that nothing leaks from one
+        fold to another if a dataset shuffles itself anew in each pass. Equal
+        rows are dealt to the folds in turn.
+        """
+        parts = [(_fingerprints(rows), rows.labels) for rows in self._rows()]
+        keys, labels = map(np.concatenate, zip(*parts, strict=True))
+        fold = deal(labels, keys, num_folds)
+        order = np.argsort(keys)
+        keys, fold = keys[order], fold[order]
+
+        def chooser(index, held_out):
+            def begin():
+                of_rows = _FoldsOfPass(keys, fold)
+                return lambda rows: rows.only(
+                    (of_rows(rows) == index) == held_out
+                )
+
+            return Stream(self.batches, self.read_batch, begin)
+
+        for i in range(num_folds):
+            yield chooser(i, held_out=False), chooser(i, held_out=True)
+
+    def _rows(self):
+        batches = self.batches
+        if is_dataset(batches):
+            batches = batches.as_numpy_iterator()
+        choose = self.choose() if self.choose else lambda rows: rows
+        start = 0
+        for number, batch in enumerate(batches):
+            try:
+                rows = self._read_one(batch)
+            except ValueError as error:
+                raise ValueError(f"In batch {number}: {error}") from error
+            # Two batches are in memory while the next one is read, not more.
+            del batch
+            rows.start = start
+            start += len(rows.labels)
+            rows = choose(rows)
+            yield rows
+
+    def _read_one(self, batch):
+        if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+            raise ValueError(
+                "`logits` must be a dataset of (logits, labels) or (logits, "
+                "labels, sample_weight) batches. Received: a batch of type "
+                f"{type(batch).__name__}"
+            )
+        rows = self.read_batch(*batch)
+        if self.num_classes not in (None, rows.num_classes):
+            raise ValueError(
+                f"`logits` must have {self.num_classes} classes, as in the "
+                f"first batch. Received: {rows.num_classes} classes"
+            )
+        return rows
+
+
+class _FoldsOfPass:
+    """The folds of rows that come in any order, each of them once."""
+
+    def __init__(self, keys, fold):
+        """Takes the sorted fingerprints of all rows, and their folds."""
+        self.keys = keys
+        self.fold = fold
+        self.seen = np.zeros(len(keys), np.int64)
+
+    def __call__(self, rows):
+        """The folds of some rows `(n,)`."""
+        keys = _fingerprints(rows)
+        order = np.argsort(keys)
+        first = np.searchsorted(self.keys, keys[order])
+        # The first, second, ... of equal rows.
+        turn = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
+        # Beyond the last key there is nothing, and nothing is equal to it.
+        first = np.minimum(first, len(self.keys) - 1)
+        place = np.minimum(first + self.seen[first] + turn, len(self.keys) - 1)
+        if not np.array_equal(self.keys[place], keys[order]):
+            raise ValueError(
+                "`logits` must be a dataset of the same rows in every pass, "
+                "in any order. Received: a row that was not there, or not so "
+                "often, in the first pass"
+            )
+        np.add.at(self.seen, first, 1)
+        fold = np.empty(len(keys), np.int64)
+        fold[order] = self.fold[place]
+        return fold
+
+
+def _fingerprints(rows):
+    """A number for each row that depends on nothing but what it holds."""
+    words = np.ascontiguousarray(rows.values)
+    words = words.view(f"u{words.itemsize}")
+    factors = np.random.default_rng(0).integers(
+        2**63, size=words.shape[1] + 1, dtype=np.uint64
+    )
+    parts = map_blocks(
+        lambda i, j: words[i:j].astype(np.uint64) @ factors[1:],
+        len(words),
+        8 * words.shape[1],
+    )
+    return np.concatenate(parts) + rows.labels.astype(np.uint64) * factors[0]
+
+
+def deal(labels, order, num_folds):
+    """The fold of each row: the rows of each class are dealt in turn."""
+    fold = np.empty(len(labels), np.int64)
+    fold[np.lexsort((order, labels))] = np.arange(len(labels)) % num_folds
+    return fold
+
+
+def _joined(parts):
+    if len(parts) == 1:
+        return parts[0]
+    weights = None
+    if any(part.weights is not None for part in parts):
+        weights = np.concatenate(
+            [
+                np.ones(len(part.labels))
+                if part.weights is None
+                else part.weights
+                for part in parts
+            ]
+        )
+    return Rows(
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        weights,
+        parts[0].from_probs,
+    )
+
+
+def _read_arrays(
+    logits, labels, sample_weight, from_probs, multi_label, ignore_class
+):
+    values, shape = flatten(logits, multi_label)
+    num_classes = max(values.shape[1], 2)
+    is_binary = multi_label or len(shape) == 1
+    examples = shape if is_binary else shape[:-1]
+    labels = as_array("labels", labels)
+    weights = None
+    if sample_weight is not None:
+        weights = _read_weights(sample_weight, examples)
+    if labels.shape in (examples, (*examples, 1)):
+        labels = labels.reshape(-1)
+        if ignore_class is not None:
+            ignored = labels == ignore_class
+            labels = np.where(ignored, 0, labels)
+            weights = np.where(ignored, 0, 1.0 if weights is None else weights)
+    elif labels.shape != shape:
+        raise ValueError(
+            f"`labels` must hold class ids {examples}, or one-hot rows "
+            f"{(*examples, num_classes)}, for `logits` of the shape {shape}. "
+            f"Received: labels.shape={labels.shape}"
+        )
+    elif ignore_class is not None:
+        raise ValueError(
+            "`labels` must hold class ids where `ignore_class` is given. "
+            f"Received: labels.shape={labels.shape}"
+        )
+    else:
+        labels = labels.reshape(-1, num_classes)
+    labels = as_labels(labels, len(values), num_classes)
+    return Rows(values, labels, weights, from_probs)
+
+
+def _read_weights(sample_weight, examples):
+    """Weights `(n,)` of the examples, broadcast over axes that they lack."""
+    weights = as_array("sample_weight", sample_weight)
+    if weights.shape == (*examples, 1):
+        weights = weights[..., 0]
+    if not weights.ndim or weights.shape != examples[: weights.ndim]:
+        raise ValueError(
+            f"`sample_weight` must have the shape {examples}, or the first of "
+            f"these axes. Received: sample_weight.shape={weights.shape}"
+        )
+    weights = weights.astype(np.float64)
+    invalid = ~(np.isfinite(weights) & (weights >= 0))
+    if invalid.any():
+        raise ValueError(
+            "`sample_weight` must hold finite numbers >= 0. "
+            f"Received: {weights[invalid][0]}"
+        )
+    missing = (1,) * (len(examples) - weights.ndim)
+    weights = weights.reshape(*weights.shape, *missing)
+    return np.broadcast_to(weights, examples).reshape(-1)

@@ -1,0 +1,129 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+import caltrain_tf as ct
+
+
+@pytest.fixture
+def path(tmp_path):
+    scaler = ct.posthoc.TemperatureScaling()
+    scaler.fit(np.array([[3.0, 0.0]] * 4), [0, 0, 0, 1])
+    scaler.save(tmp_path / "scaler.json")
+    return tmp_path / "scaler.json"
+
+
+def fitted(**values):
+    return {"fitted": {"temperature_": 1.5, "num_classes_": 2, **values}}
+
+
+SPOILT = [
+    ("VectorScaling", {"scale_": [1.0, 1.0, 1.0]}, "`scale_` must have"),
+    ("VectorScaling", {"bias_": 0.0}, "`bias_`"),
+    ("VectorScaling", {"penalty_": -1.0}, "`penalty_`"),
+    ("MatrixScaling", {"scale_": [1.0, 1.0]}, "`scale_` must have"),
+    ("MatrixScaling", {"num_classes_": 3}, "`bias_` must have"),
+    ("DirichletCalibration", {"scale_": [[1.0, 1.0]]}, "`scale_` must have"),
+    ("DirichletCalibration", {"intercept_": -1.0}, "`intercept_`"),
+    ("EnsembleTemperatureScaling", {"weights_": [0.5, 0.5]}, "`weights_`"),
+    ("EnsembleTemperatureScaling", {"weights_": [2, -1, 0]}, "`weights_`"),
+    ("EnsembleTemperatureScaling", {"temperature_": 0}, "`temperature_`"),
+]
+
+
+@pytest.mark.parametrize("name, values, message", SPOILT)
+def test_a_spoilt_file_is_refused(name, values, message, tmp_path):
+    calibrator = ct.posthoc.CALIBRATORS[name]()
+    calibrator.fit(np.array([[3.0, 0.0], [1.0, 0.0]] * 2), [0, 0, 0, 1])
+    path = tmp_path / "calibrator.json"
+    calibrator.save(path)
+    content = json.loads(path.read_text())
+    change(path, fitted={**content["fitted"], **values})
+    with pytest.raises(ValueError, match=f"complete {name}.*{message}"):
+        ct.posthoc.load(path)
+
+
+def test_numpy_options_can_be_saved_and_the_file_has_the_usual_mode(tmp_path):
+    scaler = ct.posthoc.TemperatureScaling(
+        "sb_ece",
+        num_bins=np.int64(15),
+        soft_temperature=np.float32(0.01),
+        multi_label=np.bool_(False),
+    )
+    scaler.fit(np.array([[3.0, 0.0], [1.0, 0.0]] * 2), [0, 0, 0, 1])
+    scaler.save(tmp_path / "scaler.json")
+    assert ct.posthoc.load(tmp_path / "scaler.json").num_bins == 15
+    (tmp_path / "other").touch()
+    mode = (tmp_path / "other").stat().st_mode
+    assert (tmp_path / "scaler.json").stat().st_mode == mode
+
+
+def change(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"version": 2}, "must be of version 1.*Received: version=2"),
+        ({"class": "IsotonicScaling"}, "Received: class='IsotonicScaling'"),
+        ({"format": "pickle"}, "no format="),
+        ({"options": {"objective": "mse"}}, "complete TemperatureScaling"),
+        ({"options": {"colour": 1}}, "complete TemperatureScaling"),
+        ({"fitted": {}}, "temperature_"),
+        ({"class": ["TemperatureScaling"]}, "must hold one of"),
+        (
+            {"class": "EnsembleTemperatureScaling", "options": {}},
+            "weights_",
+        ),
+        ({"class": "VectorScaling", "options": {}}, "scale_"),
+        ({"options": []}, "complete"),
+        ({"fitted": [1.0, 2]}, "complete"),
+        (fitted(temperature_="hot"), "finite numbers"),
+        (fitted(temperature_=float("nan")), "finite numbers"),
+        (fitted(temperature_=[[1.0], [2.0, 3.0]]), "complete"),
+        (fitted(temperature_=[1.0]), "`temperature_`"),
+        (fitted(temperature_=True), "finite numbers"),
+        (fitted(temperature_=0.0), "`temperature_`"),
+        (fitted(temperature_=-1.0), "`temperature_`"),
+        (fitted(num_classes_=1), "`num_classes_`"),
+        (fitted(bias_=[0.0, 0.0]), "bias_"),
+    ],
+)
+def test_wrong_content_is_a_clear_error(path, values, message):
+    change(path, **values)
+    with pytest.raises(ValueError, match=message):
+        ct.posthoc.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"\xff\xfe", b"PK\x03"])
+def test_other_files_are_a_clear_error(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="`path` must be a .*scaler.json"):
+        ct.posthoc.load(path)
+
+
+def test_half_written_file_is_a_clear_error(path):
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(ValueError, match="whole JSON file"):
+        ct.posthoc.load(path)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        ct.posthoc.load(tmp_path / "nothing.json")
+
+
+def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
+    before = path.read_text()
+
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(json, "dump", fail)
+    with pytest.raises(OSError, match="disk full"):
+        ct.posthoc.load(path).save(path)
+    assert path.read_text() == before
+    assert os.listdir(path.parent) == [path.name]

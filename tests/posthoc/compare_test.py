@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+
+import caltrain_tf as ct
+from caltrain_tf.posthoc import data
+from tests.posthoc.data import calibrated
+
+SCALERS = {
+    "ts": ct.posthoc.TemperatureScaling(),
+    "ts_sb_ece": ct.posthoc.TemperatureScaling("sb_ece"),
+}
+
+
+def test_says_plainly_that_nothing_helps():
+    result = ct.posthoc.compare(*calibrated(2000, 4), SCALERS)
+    assert not result.better
+    assert "None is better than doing nothing" in str(result)
+
+
+def test_finds_what_helps_and_by_how_much():
+    logits, labels = calibrated(2000, 4)
+    result = ct.posthoc.compare(3 * logits, labels, SCALERS)
+    assert result.better == {k: ["nll", "brier", "ece"] for k in SCALERS}
+    assert list(result.scores) == ["none", "ts", "ts_sb_ece"]
+    lines = str(result).splitlines()
+    assert len(lines) == 5 and lines[2].count("*") == 3
+    assert "Better than doing nothing" in lines[-1]
+    for scores in result.scores.values():
+        for metric in ("nll", "brier", "accuracy"):
+            low, high = scores[metric].interval
+            assert low <= scores[metric].value <= high
+
+
+def test_stars_are_corrected_for_the_number_of_tests():
+    # A gain that one test would call significant, and ten tests do not.
+    logits, labels = calibrated(1500, 4)
+    logits *= 1.25
+    alone = ct.posthoc.compare(logits, labels, {"ts": SCALERS["ts"]})
+    names = [f"ts{i}" for i in range(10)]
+    many = ct.posthoc.compare(
+        logits, labels, dict.fromkeys(names, SCALERS["ts"])
+    )
+    first, last = alone.scores["ts"]["nll"], many.scores["ts9"]["nll"]
+    assert first.difference == last.difference
+    assert last.p_value > first.p_value
+    assert "nll" in alone.better["ts"]
+    assert "nll" not in many.better["ts9"]
+
+
+def test_folds_have_every_class():
+    # Round-robin classes: every fifth row would leave out two of ten classes.
+    logits = 3 * np.random.default_rng(0).normal(size=(100, 10))
+    labels = np.arange(100) % 10
+    fold = data.deal(labels, np.random.default_rng(0).random(100), 5)
+    for i in range(5):
+        np.testing.assert_array_equal(np.bincount(labels[fold == i]), [2] * 10)
+    result = ct.posthoc.compare(logits, labels, {"ts": SCALERS["ts"]})
+    assert result.scores["ts"]["nll"].value < result.scores["none"]["nll"].value
+
+
+def test_other_shapes_are_the_two_dimensional_case():
+    logits, labels = calibrated(300, 2)
+    binary = logits[:, 1] - logits[:, 0]
+    options = {"cv": 3, "num_samples": 10}
+    flat = np.stack([0 * binary, binary], axis=1)
+    expected = ct.posthoc.compare(flat, labels, SCALERS, **options)
+    ignored = np.append(labels, [-1, -1]).reshape(2, 151)
+    found = ct.posthoc.compare(
+        np.append(binary, [np.nan, 0]).reshape(2, 151, 1),
+        ignored,
+        SCALERS,
+        ignore_class=-1,
+        sample_weight=np.full((2, 151), 7.0),
+        **options,
+    )
+    for name, scores in expected.scores.items():
+        assert found.scores[name]["nll"].value == pytest.approx(
+            scores["nll"].value, rel=1e-9
+        )
+
+
+def test_doing_nothing_has_the_values_of_the_metrics():
+    logits, labels = calibrated(300, 4)
+    scores = ct.posthoc.compare(logits, labels, SCALERS).scores["none"]
+    options = {"from_logits": True}
+    for name, metric in (
+        ("nll", ct.metrics.negative_log_likelihood),
+        ("brier", ct.metrics.brier_score),
+        ("ece", ct.metrics.calibration_error),
+        ("accuracy", ct.metrics.accuracy),
+    ):
+        expected = metric(logits, labels, **options)
+        assert scores[name].value == pytest.approx(expected, rel=1e-9)
+        assert scores[name].difference == (0.0, 0.0)
+
+
+@pytest.mark.filterwarnings("ignore:The fit did not converge")
+def test_predictions_are_out_of_fold():
+    # So many parameters fit any labels that they have seen.
+    logits, labels = calibrated(100, 10)
+    matrix = ct.posthoc.MatrixScaling(penalty=0.0, max_iterations=30)
+    scores = ct.posthoc.compare(logits, labels, {"matrix": matrix}).scores
+    assert scores["matrix"]["nll"].value > scores["none"]["nll"].value
+    # The user's own stays as it was.
+    assert not hasattr(matrix, "scale_")
+
+
+def test_default_calibrators_and_lists():
+    logits, labels = calibrated(150, 3)
+    names = ct.posthoc.compare(logits, labels, cv=2, num_samples=10).scores
+    assert list(names)[1:] == [
+        "ts",
+        "ts_sb_ece",
+        "ensemble",
+        "vector",
+        "matrix",
+        "dirichlet",
+    ]
+    listed = ct.posthoc.compare(logits, labels, [SCALERS["ts"]]).scores
+    assert list(listed) == ["none", repr(SCALERS["ts"])]
