@@ -16,6 +16,7 @@
 from caltrain_tf.losses.avuc import AvUC
 from caltrain_tf.losses.avuc import avuc
 from caltrain_tf.losses.composite import CompositeLoss
+from caltrain_tf.losses.composite import PartMetric
 from caltrain_tf.losses.focal import Focal
 from caltrain_tf.losses.focal import focal
 from caltrain_tf.losses.mmce import MMCE
@@ -24,7 +25,6 @@ from caltrain_tf.losses.mse import MSE
 from caltrain_tf.losses.mse import mse
 from caltrain_tf.losses.nll import NLL
 from caltrain_tf.losses.nll import nll
-from caltrain_tf.losses.part_metric import PartMetric
 from caltrain_tf.losses.registry import PRIMARY
 from caltrain_tf.losses.registry import SECONDARY
 from caltrain_tf.losses.registry import get

@@ -3,23 +3,24 @@
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import BatchLoss
-from caltrain_tf.ops import labels
+from caltrain_tf.losses.base import FunctionLoss
+from caltrain_tf.losses.base import loss_function
 from caltrain_tf.ops import predictions
-from caltrain_tf.ops.accuracy_uncertainty import accuracy_versus_uncertainty
+from caltrain_tf.ops.replicas import sum_over_replicas
+
+# The smallest denominator, as in the authors' released code.
+SMALLEST_AGREEMENT = 1e-5
 
 
-def avuc(
-    y_true,
-    y_pred,
-    *,
-    threshold=None,
-    stop_gradient=False,
-    from_logits=False,
-    sample_weight=None,
-    cross_replica=False,
-):
+def _check_threshold(name, value):
+    # The largest entropy, log K, is not known before the first prediction.
+    return value if value is None else check_number(name, value, low=0)
+
+
+@loss_function(threshold=_check_threshold, stop_gradient=check_flag)
+def avuc(batch, *, threshold=None, stop_gradient=False):
     """Rewards certainty where accurate and uncertainty where not.
 
     An example is certain where its entropy h is below the threshold, and
@@ -31,14 +32,10 @@ def avuc(
         n_IU = sum over inaccurate and uncertain of (1 - c) tanh h.
 
     Args:
-        y_true: Class ids `(batch,)` or label distributions `(batch, classes)`.
-        y_pred: Probabilities, or logits, `(batch, classes)`.
+        batch: The examples.
         threshold: Entropy in nats, above 0; half of log K when not given.
         stop_gradient: Whether to stop the gradient through c and 1 - c, which
             rewards confidence where it is wrong (the paper's AvUC-GS).
-        from_logits: Whether `y_pred` holds logits.
-        sample_weight: Weights `(batch,)` of the examples inside the sums.
-        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.
@@ -53,15 +50,12 @@ def avuc(
         Krishnan and Tickoo, "Improving model calibration with accuracy versus
         uncertainty optimization", 2020.
     """
-    _check(threshold)
-    y_true, y_pred, weight = labels.standardize(
-        y_true, y_pred, from_logits, sample_weight
-    )
     if threshold is None:
-        threshold = 0.5 * predictions.largest_entropy(y_pred.shape[1])
-    entropy = predictions.entropy(y_pred, from_logits)
+        num_classes = batch.predictions.shape[1]
+        threshold = 0.5 * predictions.largest_entropy(num_classes)
+    entropy = predictions.entropy(batch.predictions, batch.from_logits)
     # XLA shares this softmax with the entropy.
-    probs = predictions.probabilities(y_pred, from_logits)
+    probs = predictions.probabilities(batch.predictions, batch.from_logits)
     confidence = ops.max(probs, axis=-1)
     if stop_gradient:
         confidence = ops.stop_gradient(confidence)
@@ -70,38 +64,36 @@ def avuc(
     certainty = ops.where(is_certain, 1.0 - ops.tanh(entropy), 0.0)
     uncertainty = ops.where(is_certain, 0.0, ops.tanh(entropy))
     return accuracy_versus_uncertainty(
-        predictions.correctness(y_true, y_pred),
+        batch,
         certainty=(confidence * certainty, doubt * certainty),
         uncertainty=(confidence * uncertainty, doubt * uncertainty),
-        weight=weight,
-        cross_replica=cross_replica,
     )
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class AvUC(BatchLoss):
-    """`avuc` as a loss for `model.compile`; see there."""
-
-    function = staticmethod(avuc)
-    option_names = ("threshold", "stop_gradient")
-
-    def __init__(
-        self,
-        threshold=None,
-        stop_gradient=False,
-        from_logits=False,
-        name=None,
-        **kwargs,
-    ):
-        """Takes the options of `avuc`."""
-        _check(threshold)
-        name = name or ("avuc_gs" if stop_gradient else "avuc")
-        super().__init__(from_logits, name, **kwargs)
-        self.threshold = threshold
-        self.stop_gradient = stop_gradient
+class AvUC(FunctionLoss, function=avuc, name="avuc"):
+    """`avuc` as a loss for `model.compile`."""
 
 
-def _check(threshold):
-    # The largest entropy, log K, is not known before the first prediction.
-    if threshold is not None:
-        check_number("threshold", threshold, low=0)
+def accuracy_versus_uncertainty(batch, certainty, uncertainty):
+    """log(1 + (n_AU + n_IC) / (n_AC + n_IU)), of the hard and the soft AvUC.
+
+    Args:
+        batch: The `Batch`.
+        certainty: The pair of each example's terms of n_AC and n_IC: what it
+            counts as certain if it is accurate, and if not.
+        uncertainty: Likewise its terms of n_AU and n_IU.
+
+    Returns:
+        A scalar; 0 for a batch without any weight.
+    """
+    correct = predictions.correctness(batch.labels, batch.predictions)
+    accurate = batch.weight * correct
+    inaccurate = batch.weight * (1.0 - correct)
+    agreement = accurate * certainty[0] + inaccurate * uncertainty[1]
+    disagreement = accurate * uncertainty[0] + inaccurate * certainty[1]
+    sums = ops.sum(ops.stack([agreement, disagreement]), axis=1)
+    if batch.cross_replica:
+        sums = sum_over_replicas(sums)
+    smallest = max(SMALLEST_AGREEMENT, batch.smallest)
+    return ops.log1p(sums[1] / ops.maximum(sums[0], smallest))

@@ -1,94 +1,312 @@
-"""The Keras side of the losses; the maths is in their functions."""
+"""How a formula becomes a function of tensors and a Keras loss.
+
+A file of this room writes its formula once, as a function of a
+`caltrain_tf.ops.inputs.Batch` and of the loss's own options:
+
+    @loss_function(width=partial(check_number, low=0.01, closed=True))
+    def mmce(batch, *, width=0.4):
+        ...
+
+    class MMCE(FunctionLoss, function=mmce, name="mmce"):
+        ...
+
+The decorator adds the arguments that all losses have (`y_true`, `y_pred`,
+`from_logits` and so on), checks the options and completes the docstring. The
+class has the same options in its constructor, as attributes and in its config.
+"""
+
+import inspect
 
 import keras
 from keras import ops
 
-from caltrain_tf.ops.precision import to_float32
+from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_flag
+from caltrain_tf.checks import check_number
+from caltrain_tf.ops import inputs
 from caltrain_tf.ops.replicas import replica_count
+
+_TENSORS = """
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
+            probability or logit of class 1. Leading axes are the batch and,
+            if there are more, positions such as pixels or tokens."""
+_SHARED = """
+        from_logits: Whether `y_pred` holds logits.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1."""
+_WEIGHTS = """
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one."""
+_KERAS = """
+        name: The loss's name.
+        reduction: As in `keras.losses.Loss`.
+        dtype: Of the result; the computation is in float32."""
+
+
+def _check_ignore_class(name, value):
+    return value if value is None else check_count(name, value, low=-(2**31))
+
+
+# The options that every loss has: name -> (default, check).
+SHARED_OPTIONS = {
+    "from_logits": (False, check_flag),
+    "multi_label": (False, check_flag),
+    "ignore_class": (None, _check_ignore_class),
+}
+
+
+def check_share(name, value):
+    """Returns `value` if it is a number in [0, 1)."""
+    number = check_number(name, value, low=0, high=1, closed=True)
+    if number == 1:
+        raise ValueError(f"`{name}` must be < 1. Received: {name}={value!r}")
+    return number
+
+
+def check_options(options, checks):
+    """The options as their checks return them."""
+    return {
+        name: checks[name](name, value) if name in checks else value
+        for name, value in options.items()
+    }
+
+
+def loss_function(per_example=False, **checks):
+    """Decorates a formula of a `Batch`; see the head of this file.
+
+    Args:
+        per_example: Whether the formula returns a value for each example,
+            `(n,)`, instead of a scalar.
+        **checks: For each option a function `(name, value)` that returns the
+            value to use, or raises.
+    """
+    checks |= {name: check for name, (_, check) in SHARED_OPTIONS.items()}
+    shared = {name: default for name, (default, _) in SHARED_OPTIONS.items()}
+    if not per_example:
+        checks["cross_replica"] = check_flag
+        shared |= {"sample_weight": None, "cross_replica": False}
+
+    def decorate(formula):
+        batch, *own = inspect.signature(formula).parameters.values()
+        signature = inspect.Signature(
+            [
+                batch.replace(name="y_true"),
+                batch.replace(name="y_pred"),
+                *own,
+                *_parameters(shared, inspect.Parameter.KEYWORD_ONLY),
+            ]
+        )
+
+        def function(*args, **kwargs):
+            arguments = _bind(signature, formula.__name__, args, kwargs)
+            arguments = check_options(arguments, checks)
+            options = {name: arguments.pop(name) for name in function.options}
+            batch = inputs.standardize(**arguments)
+            value = function.of_batch(batch, **options)
+            return restore_shape(value, batch) if per_example else value
+
+        def of_batch(batch, **options):
+            if batch.predictions.shape[0] == 0:
+                zeros = ops.sum(batch.predictions, axis=-1)
+                return zeros if per_example else ops.sum(zeros)
+            return inputs.nan_where_invalid(formula(batch, **options), batch)
+
+        function.of_batch = of_batch
+        function.per_example = per_example
+        function.options = {option.name: option.default for option in own}
+        function.checks = checks
+        function.sections = _split(formula.__doc__)
+        head, option_texts, rest = function.sections
+        weights = "" if per_example else _WEIGHTS
+        function.__doc__ = (
+            f"{head}Args:{_TENSORS}{option_texts}{_SHARED}{weights}{rest}"
+        )
+        function.__name__ = function.__qualname__ = formula.__name__
+        function.__module__ = formula.__module__
+        function.__signature__ = signature
+        return function
+
+    return decorate
 
 
 class FunctionLoss(keras.losses.Loss):
-    """A `keras.losses.Loss` around a function of `y_true` and `y_pred`.
+    """A `keras.losses.Loss` around a decorated function.
 
-    A subclass names its function and keeps the function's options as
-    attributes of the same names, listed in `option_names`.
+    What belongs to a batch as a whole cannot be weighted afterwards, as Keras
+    weights the values of examples. So the weights go into the function, and
+    `reduction` sees a copy of the value for each example that counts.
     """
 
     function = None
-    option_names = ()
+    default_name = None
 
-    def __init__(self, from_logits, name, **kwargs):
-        """Keeps what all losses have: `name`, `reduction` and `dtype`."""
-        super().__init__(name=name, **kwargs)
-        self.from_logits = from_logits
-
-    def call(self, y_true, y_pred):
-        """Returns a value for each example, `(batch,)`."""
-        return type(self).function(y_true, y_pred, **self.options())
-
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        """Returns the loss as Keras reduces it."""
-        mask = getattr(y_pred, "_keras_mask", None)
-        y_pred = to_float32(ops.convert_to_tensor(y_pred))
-        if mask is not None:
-            y_pred._keras_mask = mask
-        return super().__call__(y_true, y_pred, sample_weight)
-
-    def options(self):
-        """The keyword arguments of the function."""
-        options = {name: getattr(self, name) for name in self.option_names}
-        return {**options, "from_logits": self.from_logits}
-
-    def get_config(self):
-        """Everything that the constructor takes."""
-        return {**super().get_config(), **self.options()}
-
-
-class BatchLoss(FunctionLoss):
-    """A loss of the whole batch: its function returns one scalar.
-
-    Keras multiplies and averages what `call` returns for each example. A weight
-    inside a bin is something else, so that `__call__` hands the weights to the
-    function, and reduces the scalar as Keras would reduce `(batch,)` copies.
-    """
-
-    def value(self, y_true, y_pred, sample_weight=None, cross_replica=False):
-        """The scalar of the batch, or of all replicas' batches together."""
-        return type(self).function(
-            y_true,
-            y_pred,
-            sample_weight=sample_weight,
-            cross_replica=cross_replica,
-            **self.options(),
+    def __init_subclass__(cls, function=None, name=None, **kwargs):
+        """Gives the class the constructor and docstring of its function."""
+        super().__init_subclass__(**kwargs)
+        if function is None:
+            return
+        cls.function = staticmethod(function)
+        cls.default_name = name
+        positional = {**function.options, "from_logits": False, "name": name}
+        keywords = {
+            "multi_label": False,
+            "ignore_class": None,
+            "reduction": "sum_over_batch_size",
+            "dtype": None,
+        }
+        signature = inspect.Signature(
+            [
+                *_parameters(
+                    positional, inspect.Parameter.POSITIONAL_OR_KEYWORD
+                ),
+                *_parameters(keywords, inspect.Parameter.KEYWORD_ONLY),
+            ]
         )
 
+        def __init__(self, *args, **kwargs):
+            arguments = _bind(signature, cls.__name__, args, kwargs)
+            keras.losses.Loss.__init__(
+                self,
+                **{n: arguments.pop(n) for n in ("name", "reduction", "dtype")},
+            )
+            self.options = check_options(arguments, function.checks)
+            for option, value in self.options.items():
+                setattr(self, option, value)
+
+        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        __init__.__signature__ = signature.replace(
+            parameters=[itself, *signature.parameters.values()]
+        )
+        __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+        cls.__init__ = __init__
+        head, option_texts, rest = function.sections
+        example = rest[rest.index("\n\n    Example") :]
+        cls.__doc__ = (
+            f"{cls.__doc__}\n\n    {head}"
+            f"Args:{option_texts}{_SHARED}{_KERAS}{example}"
+        )
+
+    def of_batch(self, batch):
+        """The function's value of a `Batch`."""
+        options = {name: self.options[name] for name in self.function.options}
+        return self.function.of_batch(batch, **options)
+
     def call(self, y_true, y_pred):
-        """Returns the batch's scalar once for each example, `(batch,)`."""
-        y_pred = ops.convert_to_tensor(y_pred)
-        value = self.value(y_true, y_pred)
-        return value * ops.ones_like(y_pred[:, 0], dtype=value.dtype)
+        """Returns a value for each example, `(...)`."""
+        batch = self._standardize(y_true, y_pred)
+        return copies(self.of_batch(batch), batch)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        """Returns the loss as `model.compile` wants it; see the class."""
+        """Returns the loss, reduced as `reduction` says."""
         with keras.name_scope(self.name):
-            weight = merge_mask(sample_weight, y_pred)
-            y_pred = ops.convert_to_tensor(y_pred)
-            value = ops.cast(self.value(y_true, y_pred, weight), self.dtype)
-            copies = value * ops.ones_like(y_pred[:, 0], dtype=self.dtype)
-            if self.reduction in (None, "none"):
-                return copies
-            if self.reduction == "sum":
-                return ops.sum(copies)
+            batch = self._standardize(y_true, y_pred, sample_weight)
+            value = self.of_batch(batch)
+            return ops.cast(reduce(value, batch, self.reduction), self.dtype)
+
+    def _standardize(self, y_true, y_pred, sample_weight=None):
+        shared = {name: self.options[name] for name in SHARED_OPTIONS}
+        return inputs.standardize(
+            y_true, y_pred, sample_weight=sample_weight, **shared
+        )
+
+    def get_config(self):
+        """Everything that the constructor takes.
+
+        A loss that has another name than its kind says its kind as `loss`.
+        """
+        kind = {"loss": self.default_name}
+        return {
+            **super().get_config(),
+            **self.options,
+            **(kind if self.name != self.default_name else {}),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Returns the loss whose `get_config` gave `config`."""
+        return cls(**{k: v for k, v in config.items() if k != "loss"})
+
+    def __repr__(self):
+        """Returns the call that makes this loss, without the defaults."""
+        defaults = inspect.signature(type(self)).parameters
+        config = {**self.get_config(), "dtype": None}
+        chosen = [
+            f"{name}={config[name]!r}"
+            for name, parameter in defaults.items()
+            if name in config and config[name] != parameter.default
+        ]
+        return f"{type(self).__name__}({', '.join(chosen)})"
+
+
+def reduce(value, batch, reduction):
+    """What Keras' `reduction` makes of a scalar or of n values.
+
+    Args:
+        value: A value for each example, `(n,)`, or one of the whole batch, of
+            which every example that counts has a copy.
+        batch: The `Batch`.
+        reduction: As in `keras.losses.Loss`.
+    """
+    is_mean = reduction not in (None, "none", "sum")
+    if len(value.shape) == 0:
+        if is_mean:
             return value / replica_count()
+        values = value * ops.cast(batch.sample_weight != 0, value.dtype)
+    else:
+        values = value * batch.sample_weight
+    if not is_mean:
+        if reduction == "sum":
+            return ops.sum(values)
+        return restore_shape(values, batch)
+    if reduction == "mean_with_sample_weight":
+        count = ops.sum(batch.sample_weight)
+    else:
+        # As in Keras: a weight of 0 counts, an example left out does not.
+        counts = ops.ones_like(values) if batch.mask is None else batch.mask
+        count = ops.sum(counts)
+    return ops.divide_no_nan(ops.sum(values), count) / replica_count()
 
 
-def merge_mask(sample_weight, y_pred):
-    """The weights, with 0 where the Keras mask of `y_pred` leaves rows out."""
-    mask = getattr(y_pred, "_keras_mask", None)
-    if mask is None:
-        return sample_weight
-    mask = ops.cast(mask, "float32")
-    if sample_weight is None:
-        return mask
-    weight = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
-    return ops.reshape(weight, (-1,)) * ops.reshape(mask, (-1,))
+def copies(value, batch):
+    """`value` for each example, in the shape that they came in."""
+    if len(value.shape) == 0:
+        value = value * ops.ones_like(batch.sample_weight)
+    return restore_shape(value, batch)
+
+
+def restore_shape(values, batch):
+    """Values `(n,)` in the shape `(...)` of the batch."""
+    if len(batch.shape) == 1:
+        return values
+    return ops.reshape(values, batch.shape)
+
+
+def _parameters(defaults, kind):
+    return [
+        inspect.Parameter(name, kind, default=default)
+        for name, default in defaults.items()
+    ]
+
+
+def _bind(signature, name, args, kwargs):
+    """The arguments by name, with their defaults."""
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _split(docstring):
+    """What precedes the arguments, the options' texts, and the rest."""
+    head, _, rest = docstring.partition("Args:")
+    options, separator, rest = rest.partition("\n\n")
+    # The first line is the batch's, which no caller sees.
+    _, _, options = options.lstrip("\n").partition("\n")
+    return head, "\n" + options if options else "", separator + rest

@@ -1,14 +1,19 @@
 """Primary loss + beta x secondary loss: how a classifier is trained."""
 
+import inspect
+
 import keras
 from keras import ops
 
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import BatchLoss
-from caltrain_tf.losses.base import merge_mask
+from caltrain_tf.losses.base import SHARED_OPTIONS
+from caltrain_tf.losses.base import FunctionLoss
+from caltrain_tf.losses.base import copies
+from caltrain_tf.losses.base import reduce
 from caltrain_tf.losses.registry import get
-from caltrain_tf.ops import labels
-from caltrain_tf.ops.replicas import replica_count
+from caltrain_tf.ops import inputs
 from caltrain_tf.ops.replicas import sum_over_replicas
 
 
@@ -18,22 +23,30 @@ class CompositeLoss(keras.losses.Loss):
 
     With `sample_weight`, both parts are weighted means: the primary loss is
     sum(w x loss) / sum(w), and the secondary one weighs examples inside its
-    bins. So an example of weight 0 changes nothing, whatever it holds, and
-    padding a batch does not shift the balance of the two. (Keras' own losses
-    divide by the batch size instead of by the weights.)
+    bins. So an example of weight 0 changes nothing, whatever it holds, the
+    scale of the weights does not matter, and padding a batch does not shift the
+    balance of the two. (Keras' own losses divide by the batch size instead of
+    by the weights.)
 
     Args:
-        primary: A name of `caltrain_tf.losses`, a config, or a `Loss`. None
+        primary: A name of `caltrain_tf.losses`, a config, a `Loss`, or any name
+            or callable `(y_true, y_pred)` that `keras.losses.get` knows. None
             for the secondary loss alone, as interleaved training takes it.
         secondary: Likewise. At least one of them is given.
         beta: How much the secondary loss counts, at least 0.
-        from_logits: Whether predictions are logits; for both parts.
+        from_logits: Whether predictions are logits; for both parts. A callable
+            without an argument of this name gets the predictions as they are.
         cross_replica: Whether the loss of all replicas' batches together is
             meant. A calibration error of the global batch is not the mean of
             the replicas' errors. On CPU and GPU this needs
             `model.compile(jit_compile=False)`.
         name: The loss's name.
-        **kwargs: `dtype` of Keras' losses.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, of a copy of the batch's value
+            for each example that counts.
+        dtype: Of the result; the computation is in float32.
 
     Example:
         >>> import caltrain_tf as ct
@@ -53,32 +66,38 @@ class CompositeLoss(keras.losses.Loss):
         from_logits=False,
         cross_replica=False,
         name="composite_loss",
-        **kwargs,
+        *,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
     ):
-        """Looks up both parts and checks that they agree."""
-        check_number("beta", beta, low=0, closed=True)
-        super().__init__(name=name, **kwargs)
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.beta = check_number("beta", beta, low=0, closed=True)
+        self.cross_replica = check_flag("cross_replica", cross_replica)
+        given = dict(
+            from_logits=from_logits,
+            multi_label=multi_label,
+            ignore_class=ignore_class,
+        )
+        self._shared = {
+            option: check(option, given[option])
+            for option, (_, check) in SHARED_OPTIONS.items()
+        }
+        for option, value in self._shared.items():
+            setattr(self, option, value)
         if primary is None and secondary is None:
             raise ValueError(
                 "`primary` or `secondary` must be given. "
                 "Received: primary=None, secondary=None"
             )
-        self.primary = _get_part("primary", primary, from_logits)
-        self.secondary = _get_part("secondary", secondary, from_logits)
-        self.beta = beta
-        self.from_logits = from_logits
-        self.cross_replica = cross_replica
+        self.primary = self._get_part("primary", primary)
+        self.secondary = self._get_part("secondary", secondary)
 
     def parts(self, y_true, y_pred, sample_weight=None):
         """The two scalars that the loss is made of, `(primary, secondary)`."""
-        weight = merge_mask(sample_weight, y_pred)
-        y_true, y_pred, weight = labels.standardize(
-            y_true, y_pred, self.from_logits, weight
-        )
-        return tuple(
-            self._value_of(part, y_true, y_pred, weight)
-            for part in (self.primary, self.secondary)
-        )
+        batch = self.standardize(y_true, y_pred, sample_weight)
+        return self.part("primary", batch), self.part("secondary", batch)
 
     def part_metrics(self):
         """Metrics that show the two parts: `compile(metrics=...)`.
@@ -86,8 +105,6 @@ class CompositeLoss(keras.losses.Loss):
         They appear as `primary_loss` and `secondary_loss` in the progress bar,
         the history and TensorBoard, and with `val_` in front for validation.
         """
-        from caltrain_tf.losses.part_metric import PartMetric
-
         return [
             PartMetric(self, name)
             for name in PartMetric.PARTS
@@ -95,55 +112,147 @@ class CompositeLoss(keras.losses.Loss):
         ]
 
     def call(self, y_true, y_pred):
-        """Returns the batch's loss once for each example, `(batch,)`."""
-        y_pred = ops.convert_to_tensor(y_pred)
-        primary, secondary = self.parts(y_true, y_pred)
-        value = primary + self.beta * secondary
-        return value * ops.ones_like(y_pred[:, 0], dtype=value.dtype)
+        """Returns the batch's loss once for each example, `(...)`."""
+        batch = self.standardize(y_true, y_pred)
+        return copies(self._value(batch), batch)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        """Returns the scalar loss, divided by the number of replicas."""
+        """Returns the loss, reduced as `reduction` says."""
         with keras.name_scope(self.name):
-            primary, secondary = self.parts(y_true, y_pred, sample_weight)
-            value = (primary + self.beta * secondary) / replica_count()
+            batch = self.standardize(y_true, y_pred, sample_weight)
+            value = reduce(self._value(batch), batch, self.reduction)
             return ops.cast(value, self.dtype)
 
-    def _value_of(self, part, y_true, y_pred, weight):
+    def standardize(self, y_true, y_pred, sample_weight=None):
+        """The `Batch` that both parts are computed from."""
+        return inputs.standardize(
+            y_true,
+            y_pred,
+            sample_weight=sample_weight,
+            cross_replica=self.cross_replica,
+            **self._shared,
+        )
+
+    def part(self, name, batch):
+        """The scalar of the part `name` for a `Batch`; 0 if there is none."""
+        part = getattr(self, name)
         if part is None:
             return ops.zeros((), "float32")
-        if isinstance(part, BatchLoss):
-            return part.value(y_true, y_pred, weight, self.cross_replica)
-        values = part.call(y_true, y_pred)
-        sums = ops.stack([ops.sum(weight * values), ops.sum(weight)])
+        if isinstance(part, FunctionLoss):
+            values = part.of_batch(batch)
+        elif isinstance(part, keras.losses.Loss):
+            values = part.call(*batch.given)
+        else:
+            options = _accepted(part, self._shared)
+            values = part(*batch.given, **options)
+        values = ops.cast(values, "float32")
+        if not isinstance(part, FunctionLoss):
+            values = inputs.nan_where_invalid(values, batch)
+        if len(values.shape) == 0:
+            return values
+        if len(values.shape) > 1:
+            values = ops.mean(values, axis=tuple(range(1, len(values.shape))))
+        sums = ops.stack(
+            [ops.sum(batch.weight * values), ops.sum(batch.weight)]
+        )
         if self.cross_replica:
             sums = sum_over_replicas(sums)
         return ops.divide_no_nan(sums[0], sums[1])
 
     def get_config(self):
         """Everything that the constructor takes, the parts as configs."""
-        config = super().get_config()
-        del config["reduction"]
         serialize = keras.saving.serialize_keras_object
         return {
-            **config,
+            **super().get_config(),
             "primary": serialize(self.primary),
             "secondary": serialize(self.secondary),
             "beta": self.beta,
-            "from_logits": self.from_logits,
             "cross_replica": self.cross_replica,
+            **self._shared,
+        }
+
+    def __repr__(self):
+        """Returns the parts and the options that are not the defaults."""
+        defaults = inspect.signature(type(self)).parameters
+        config = {
+            **super().get_config(),
+            "primary": self.primary,
+            "secondary": self.secondary,
+            "beta": self.beta,
+            "cross_replica": self.cross_replica,
+            **self._shared,
+        }
+        chosen = [
+            f"{name}={value!r}"
+            for name, value in config.items()
+            if value != defaults[name].default
+        ]
+        return f"{type(self).__name__}({', '.join(chosen)})"
+
+    def _value(self, batch):
+        primary = self.part("primary", batch)
+        return primary + self.beta * self.part("secondary", batch)
+
+    def _get_part(self, role, identifier):
+        if identifier is None:
+            return None
+        part = get(identifier, **self._shared)
+        for option, value in self._shared.items():
+            theirs = getattr(part, option, value)
+            if theirs != value and (
+                option == "from_logits" or isinstance(part, FunctionLoss)
+            ):
+                raise ValueError(
+                    f"`{role}` and the composite loss must agree on "
+                    f"`{option}`. Received: {role}.{option}={theirs}, "
+                    f"{option}={value}"
+                )
+        return part
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class PartMetric(keras.metrics.Mean):
+    """The mean over batches of one part of a `CompositeLoss`.
+
+    Made by `loss.part_metrics()`. Compiled together, XLA computes the part once
+    for the loss and the metric.
+
+    Args:
+        loss: The `CompositeLoss`, or its config.
+        part: `"primary"` or `"secondary"`.
+        name: The metric's name; `"primary_loss"` or `"secondary_loss"`.
+        dtype: Of the metric.
+    """
+
+    PARTS = ("primary", "secondary")
+
+    def __init__(self, loss, part, name=None, dtype=None):
+        check_choice("part", part, self.PARTS)
+        super().__init__(name=name or f"{part}_loss", dtype=dtype)
+        if not isinstance(loss, CompositeLoss):
+            loss = keras.saving.deserialize_keras_object(loss)
+        self.loss = loss
+        self.part = part
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch, which counts for the sum of its weights."""
+        batch = self.loss.standardize(y_true, y_pred, sample_weight)
+        value = self.loss.part(self.part, batch)
+        super().update_state(value, ops.sum(batch.sample_weight))
+
+    def get_config(self):
+        """Everything that the constructor takes."""
+        return {
+            **super().get_config(),
+            "loss": keras.saving.serialize_keras_object(self.loss),
+            "part": self.part,
         }
 
 
-def _get_part(role, identifier, from_logits):
-    if identifier is None or isinstance(identifier, keras.losses.Loss):
-        part = identifier
-    else:
-        part = get(identifier, from_logits=from_logits)
-    part_from_logits = getattr(part, "from_logits", from_logits)
-    if part_from_logits != from_logits:
-        raise ValueError(
-            f"`{role}` and the composite loss must agree on `from_logits`. "
-            f"Received: {role}.from_logits={part_from_logits}, "
-            f"from_logits={from_logits}"
-        )
-    return part
+def _accepted(function, options):
+    """Those of `options` that a callable has arguments for."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # Some callables of C have none.
+        return {}
+    return {name: v for name, v in options.items() if name in parameters}

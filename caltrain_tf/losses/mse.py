@@ -4,11 +4,13 @@ import keras
 from keras import ops
 
 from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.ops import labels
+from caltrain_tf.losses.base import loss_function
+from caltrain_tf.ops import inputs
 from caltrain_tf.ops import predictions
 
 
-def mse(y_true, y_pred, *, from_logits=False):
+@loss_function(per_example=True)
+def mse(batch):
     """Squared distance between the probabilities and the label.
 
     mse = sum_k (p_k - y_k)^2
@@ -16,12 +18,10 @@ def mse(y_true, y_pred, *, from_logits=False):
     Its mean over a data set is the Brier score.
 
     Args:
-        y_true: Class ids `(batch,)` or label distributions `(batch, classes)`.
-        y_pred: Probabilities, or logits, `(batch, classes)`.
-        from_logits: Whether `y_pred` holds logits.
+        batch: The examples.
 
     Returns:
-        A value for each example, `(batch,)`.
+        A value for each example, `(...)`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -32,20 +32,11 @@ def mse(y_true, y_pred, *, from_logits=False):
         Hui and Belkin, "Evaluation of Neural Architectures Trained with Square
         Loss vs Cross-Entropy in Classification Tasks", 2021.
     """
-    y_true, y_pred, _ = labels.standardize(y_true, y_pred, from_logits)
-    num_classes = y_pred.shape[1]
-    probs = predictions.probabilities(y_pred, from_logits)
-    targets = labels.label_distribution(y_true, num_classes)
-    values = ops.sum(ops.square(probs - targets), axis=-1)
-    return labels.nan_where_invalid(values, y_true, num_classes)
+    probs = predictions.probabilities(batch.predictions, batch.from_logits)
+    targets = inputs.label_distribution(batch.labels, probs.shape[1])
+    return ops.sum(ops.square(probs - targets), axis=-1)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class MSE(FunctionLoss):
-    """`mse` as a loss for `model.compile`; see there."""
-
-    function = staticmethod(mse)
-
-    def __init__(self, from_logits=False, name="mse", **kwargs):
-        """Takes the options of `mse`."""
-        super().__init__(from_logits, name, **kwargs)
+class MSE(FunctionLoss, function=mse, name="mse"):
+    """`mse` as a loss for `model.compile`."""

@@ -1,11 +1,13 @@
 """Losses by name, as flags and configuration files spell them."""
 
+import inspect
 from collections.abc import Mapping
 
 import keras
 
 from caltrain_tf.checks import check_choice
 from caltrain_tf.losses.avuc import AvUC
+from caltrain_tf.losses.base import SHARED_OPTIONS
 from caltrain_tf.losses.focal import Focal
 from caltrain_tf.losses.mmce import MMCE
 from caltrain_tf.losses.mse import MSE
@@ -15,8 +17,8 @@ from caltrain_tf.losses.sb_marginal_ece import SBMarginalECE
 from caltrain_tf.losses.soft_avuc import SoftAvUC
 
 
-def _avuc_gs(stop_gradient=True, **options):
-    return AvUC(stop_gradient=stop_gradient, **options)
+def _avuc_gs(stop_gradient=True, name="avuc_gs", **options):
+    return AvUC(stop_gradient=stop_gradient, name=name, **options)
 
 
 PRIMARY = {"nll": NLL, "focal": Focal, "mse": MSE}
@@ -37,33 +39,63 @@ def get(identifier, **options):
     Args:
         identifier: A name such as `"sb_ece"`; a config, which is what
             `keras.losses.serialize` or `loss.get_config` gives, or a dict of
-            such a name and options; or a `keras.losses.Loss`, which is
-            returned as it is.
+            such a name and options (`{"loss": "sb_ece", "name": "mine"}` for
+            one with a name of its own); or anything that `keras.losses.get`
+            knows: a `Loss` or a function, which is returned as it is, or the
+            name of one.
         **options: Options of the loss that a name or config leaves open.
 
     Returns:
-        A `keras.losses.Loss`.
+        A `keras.losses.Loss`, or a function of Keras or of the caller.
 
     Example:
         >>> import caltrain_tf as ct
-        >>> ct.losses.get("sb_ece", num_bins=10).num_bins
-        10
-        >>> ct.losses.get({"name": "s_avuc", "threshold": 0.3}).threshold
-        0.3
+        >>> ct.losses.get("sb_ece", num_bins=10)
+        SBECE(num_bins=10)
+        >>> ct.losses.get({"name": "s_avuc", "threshold": 0.3})
+        SoftAvUC(threshold=0.3)
     """
-    if isinstance(identifier, keras.losses.Loss):
-        return identifier
     if isinstance(identifier, str):
-        check_choice("identifier", identifier, tuple(_BY_NAME))
-        return _BY_NAME[identifier](**options)
+        if identifier in _BY_NAME:
+            return _BY_NAME[identifier](**options)
+        return _get_of_keras(identifier, options)
     # `ml_collections.ConfigDict` is no Mapping.
     if isinstance(identifier, Mapping) or hasattr(identifier, "to_dict"):
         config = dict(identifier)
         if "class_name" in config:
-            return keras.saving.deserialize_keras_object(config)
-        check_choice("name", config.get("name"), tuple(_BY_NAME))
-        return _BY_NAME[config["name"]](**{**options, **config})
+            return keras.losses.deserialize(config)
+        kind = config.pop("loss", config.get("name"))
+        check_choice("name", kind, tuple(_BY_NAME))
+        return _BY_NAME[kind](**{**options, **config})
+    if inspect.isclass(identifier) and issubclass(
+        identifier, keras.losses.Loss
+    ):
+        return identifier(**_accepted_by(identifier, options))
+    if callable(identifier) and not inspect.isclass(identifier):
+        return identifier
     raise ValueError(
-        "`identifier` must be a name, a config or a `keras.losses.Loss`. "
-        f"Received: identifier={identifier!r}"
+        "`identifier` must be a name, a config, a `keras.losses.Loss` or a "
+        f"function. Received: identifier={identifier!r}"
     )
+
+
+def _get_of_keras(name, options):
+    try:
+        found = keras.losses.get(name)
+    except ValueError:
+        found = None
+    if found is None:
+        check_choice("identifier", name, tuple(_BY_NAME))
+    if isinstance(found, keras.losses.Loss):
+        return type(found)(**_accepted_by(type(found), options))
+    return found
+
+
+def _accepted_by(cls, options):
+    """The options without those that all of ours have and `cls` has not."""
+    parameters = inspect.signature(cls).parameters
+    return {
+        name: value
+        for name, value in options.items()
+        if name in parameters or name not in SHARED_OPTIONS
+    }

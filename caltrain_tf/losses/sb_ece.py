@@ -1,13 +1,17 @@
 """Soft-binned expected calibration error."""
 
+from functools import partial
+
 import keras
 from keras import ops
 
 from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import BatchLoss
-from caltrain_tf.ops import labels
+from caltrain_tf.losses.base import FunctionLoss
+from caltrain_tf.losses.base import check_share
+from caltrain_tf.losses.base import loss_function
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops import soft_binning
 
@@ -18,9 +22,24 @@ ESTIMATORS = {
 }
 
 
+SOFT_BIN_CHECKS = {
+    "num_bins": check_count,
+    "temperature": partial(check_number, low=0),
+    "norm": partial(check_number, low=1, closed=True),
+    "binning": partial(check_choice, choices=tuple(ESTIMATORS)),
+    "root": check_flag,
+}
+
+
+def _check_lower(name, value):
+    if isinstance(value, str):
+        return check_choice(name, value, (CHANCE,))
+    return check_share(name, value)
+
+
+@loss_function(**SOFT_BIN_CHECKS, lower=_check_lower)
 def sb_ece(
-    y_true,
-    y_pred,
+    batch,
     *,
     num_bins=15,
     temperature=0.01,
@@ -28,9 +47,6 @@ def sb_ece(
     binning="label",
     root=True,
     lower=0.0,
-    from_logits=False,
-    sample_weight=None,
-    cross_replica=False,
 ):
     """Expected calibration error over soft bins, differentiable.
 
@@ -46,17 +62,13 @@ def sb_ece(
     e = 1e-5. Their code for eq. 11 is `binning="bin"`.
 
     Args:
-        y_true: Class ids `(batch,)` or label distributions `(batch, classes)`.
-        y_pred: Probabilities, or logits, `(batch, classes)`.
+        batch: The examples.
         num_bins: Number of bins.
         temperature: Softness of the bins; towards 0 they become hard.
         norm: The exponent, at least 1.
         binning: `"label"` or `"bin"`, as above.
         root: Whether to take the root at the end.
         lower: Where the first bin begins: a number, or `"chance"` for 1/K.
-        from_logits: Whether `y_pred` holds logits.
-        sample_weight: Weights `(batch,)` of the examples inside the bins.
-        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.
@@ -73,14 +85,10 @@ def sb_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         2021, section 4.1.
     """
-    _check(num_bins, temperature, norm, binning, lower)
-    y_true, y_pred, weight = labels.standardize(
-        y_true, y_pred, from_logits, sample_weight
-    )
     as_released = lower == CHANCE
-    lower = 1.0 / y_pred.shape[1] if as_released else lower
-    confidence = predictions.confidence(y_pred, from_logits)
-    correct = predictions.correctness(y_true, y_pred)
+    lower = 1.0 / batch.predictions.shape[1] if as_released else lower
+    confidence = predictions.confidence(batch.predictions, batch.from_logits)
+    correct = predictions.correctness(batch.labels, batch.predictions)
     membership = soft_binning.soft_membership(
         ops.expand_dims(confidence, -1), num_bins, temperature, lower
     )
@@ -90,61 +98,13 @@ def sb_ece(
         ops.expand_dims(confidence, -1),
         ops.expand_dims(correct, -1),
         membership,
-        weight,
+        batch.weight,
         norm,
-        cross_replica,
+        batch.cross_replica,
     )
     return soft_binning.finish(mean, scale, norm, root)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class SBECE(BatchLoss):
-    """`sb_ece` as a loss for `model.compile`; see there."""
-
-    function = staticmethod(sb_ece)
-    option_names = (
-        "num_bins",
-        "temperature",
-        "norm",
-        "binning",
-        "root",
-        "lower",
-    )
-
-    def __init__(
-        self,
-        num_bins=15,
-        temperature=0.01,
-        norm=2,
-        binning="label",
-        root=True,
-        lower=0.0,
-        from_logits=False,
-        name="sb_ece",
-        **kwargs,
-    ):
-        """Takes the options of `sb_ece`."""
-        _check(num_bins, temperature, norm, binning, lower)
-        super().__init__(from_logits, name, **kwargs)
-        self.num_bins = num_bins
-        self.temperature = temperature
-        self.norm = norm
-        self.binning = binning
-        self.root = root
-        self.lower = lower
-
-
-def check_soft_bins(num_bins, temperature, norm, binning):
-    """Raises on options that no soft binning can have."""
-    check_count("num_bins", num_bins)
-    check_number("temperature", temperature, low=0)
-    check_number("norm", norm, low=1, closed=True)
-    check_choice("binning", binning, tuple(ESTIMATORS))
-
-
-def _check(num_bins, temperature, norm, binning, lower):
-    check_soft_bins(num_bins, temperature, norm, binning)
-    if isinstance(lower, str):
-        check_choice("lower", lower, (CHANCE,))
-    elif lower != 0:
-        check_number("lower", lower, low=0, high=1)
+class SBECE(FunctionLoss, function=sb_ece, name="sb_ece"):
+    """`sb_ece` as a loss for `model.compile`."""

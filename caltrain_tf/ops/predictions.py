@@ -1,4 +1,4 @@
-"""Confidence, correctness and entropy of standardized predictions.
+"""Confidence, correctness and entropy of predictions `(n, classes)`.
 
 All functions take and return float32 and have finite gradients everywhere,
 also at logits of -1e30 and at probabilities of exactly 0 and 1.
@@ -8,30 +8,28 @@ import math
 
 from keras import ops
 
-from caltrain_tf.ops import labels
+from caltrain_tf.ops.inputs import SMALLEST_PROBABILITY
+from caltrain_tf.ops.inputs import class_ids
+from caltrain_tf.ops.inputs import first_argmax
 
-# Keras' own epsilon: the smallest probability whose logarithm is taken.
-SMALLEST_PROBABILITY = 1e-7
 # How much of the uniform distribution is mixed in before taking an entropy.
 ENTROPY_SMOOTHING = 1e-5
 
 
-def log_probabilities(y_pred, from_logits):
-    """Logarithms of the class probabilities `(batch, classes)`."""
+def log_probabilities(y_pred, from_logits, smallest=SMALLEST_PROBABILITY):
+    """Logarithms of the class probabilities, of at least `smallest`."""
     if from_logits:
         return ops.log_softmax(y_pred, axis=-1)
-    return ops.log(ops.maximum(y_pred, SMALLEST_PROBABILITY))
+    return ops.log(ops.maximum(y_pred, smallest))
 
 
 def probabilities(y_pred, from_logits):
-    """Class probabilities `(batch, classes)`."""
-    if from_logits:
-        return ops.softmax(y_pred, axis=-1)
-    return y_pred
+    """Class probabilities `(n, classes)`."""
+    return ops.softmax(y_pred, axis=-1) if from_logits else y_pred
 
 
 def confidence(y_pred, from_logits):
-    """The largest class probability `(batch,)`.
+    """The largest class probability `(n,)`.
 
     Of logits it is 1 / sum(exp(logit - largest logit)), so that the softmax
     itself is not needed.
@@ -42,18 +40,17 @@ def confidence(y_pred, from_logits):
     return 1.0 / ops.sum(ops.exp(y_pred - largest), axis=-1)
 
 
-def correctness(y_true, y_pred):
-    """1.0 where the predicted class is the label's, else 0.0, `(batch,)`.
+def correctness(labels, y_pred):
+    """1.0 where the predicted class is the label's, else 0.0, `(n,)`.
 
-    NaN where the label is invalid. No gradient flows through it.
+    No gradient flows through it.
     """
-    predicted = labels.first_argmax(ops.stop_gradient(y_pred))
-    correct = ops.cast(predicted == labels.class_ids(y_true), "float32")
-    return labels.nan_where_invalid(correct, y_true, y_pred.shape[-1])
+    predicted = first_argmax(ops.stop_gradient(y_pred))
+    return ops.cast(predicted == class_ids(labels), "float32")
 
 
 def entropy(y_pred, from_logits):
-    """Entropy in nats of `(1 - e) p + e / K` with e = 1e-5, `(batch,)`."""
+    """Entropy in nats of `(1 - e) p + e / K` with e = 1e-5, `(n,)`."""
     if from_logits:
         return _entropy_of_logits(y_pred)
     return _entropy(y_pred)[0]

@@ -8,8 +8,10 @@ import sys
 import numpy as np
 import pytest
 
+from tests.losses import naive
 from tests.losses.backend_values import all_values
 from tests.losses.backend_values import fit_history
+from tests.losses.cases import batch
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -26,7 +28,7 @@ def test_the_same_numbers_on_every_backend(backend):
         text=True,
     )
     assert process.returncode == 0, process.stderr
-    rows, history = json.loads(process.stdout.splitlines()[-1])
+    rows, history, hessian = json.loads(process.stdout.splitlines()[-1])
     expected = all_values()
     assert len(rows) == len(expected) > 20
     for (name, options, value, gradient), reference in zip(
@@ -44,3 +46,19 @@ def test_the_same_numbers_on_every_backend(backend):
     assert history.keys() == reference.keys()
     for name, values in reference.items():
         np.testing.assert_allclose(history[name], values, rtol=1e-4)
+    if hessian is not None:
+        check_hessian(hessian)
+
+
+def check_hessian(hessian):
+    """Against second differences of the formula in float64."""
+    labels, logits = batch(5, 3, seed=7)
+
+    def value(x):
+        changed = np.concatenate([x[:, None], logits[:, 1:]], axis=1)
+        return naive.mmce(labels, naive.softmax(changed))
+
+    expected = naive.finite_difference_rows(value, logits[:, 0])
+    np.testing.assert_allclose(
+        hessian, expected, atol=1e-3 * np.abs(expected).max()
+    )

@@ -225,3 +225,18 @@ def finite_difference(function, logits, step=1e-5):
         back[index] -= step
         gradient[index] = (function(ahead) - function(back)) / (2 * step)
     return gradient
+
+
+def finite_difference_rows(function, x, step=1e-4):
+    """The Hessian of `function(x)`, by differences of differences."""
+    x = np.asarray(x, "float64")
+    return np.stack(
+        [
+            finite_difference(
+                lambda y, e=e: (function(y + e) - function(y - e)) / (2 * step),
+                x,
+                step,
+            )
+            for e in step * np.eye(len(x))
+        ]
+    )

@@ -1,5 +1,6 @@
 import keras
 import ml_collections
+import numpy as np
 import pytest
 
 import caltrain_tf as ct
@@ -21,6 +22,7 @@ def test_avuc_gs_is_avuc_with_the_gradient_stopped():
 def test_instances_and_configs():
     loss = ct.losses.SBECE(num_bins=7, from_logits=True)
     assert ct.losses.get(loss) is loss
+    assert ct.losses.get(np.square) is np.square
     for config in (
         loss.get_config(),
         keras.losses.serialize(loss),
@@ -30,6 +32,17 @@ def test_instances_and_configs():
         ),
     ):
         assert ct.losses.get(config).get_config() == loss.get_config()
+
+
+def test_a_config_finds_its_loss_under_any_name():
+    for name in NAMES:
+        loss = ct.losses.get(name, name="calib")
+        again = ct.losses.get(loss.get_config())
+        assert type(again) is type(loss)
+        assert again.get_config() == loss.get_config()
+        assert keras.losses.deserialize(keras.losses.serialize(loss)).name == (
+            "calib"
+        )
 
 
 @pytest.mark.parametrize(

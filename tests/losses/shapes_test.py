@@ -1,0 +1,186 @@
+"""Every shape of output equals the two-dimensional case exactly."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import caltrain_tf as ct
+from tests.losses.cases import NAMES
+from tests.losses.cases import batch
+
+LABELS, LOGITS = batch(24, 4, seed=1)
+WEIGHTS = np.random.default_rng(0).integers(0, 3, 24).astype("float32")
+BINARY = (LABELS % 2).astype("int64")
+KINDS = {
+    name: (lambda name=name, **options: ct.losses.get(name, **options))
+    for name in NAMES
+}
+KINDS["composite"] = lambda **options: ct.CompositeLoss(
+    "focal", "sb_ece", **options
+)
+
+
+def check_equal(make, shaped, flat, weights=(None, None), **options):
+    """Compares values and gradients of two ways to say the same.
+
+    Args:
+        make: The loss as a function of its options.
+        shaped: `(labels, predictions)` in a shape of its own.
+        flat: The same in two dimensions.
+        weights: The weights of both.
+        **options: Options of the first loss alone.
+    """
+    from_logits = options.pop("from_logits", True)
+    results = []
+    for (labels, y_pred), weight, more in (
+        (shaped, weights[0], options),
+        (flat, weights[1], {}),
+    ):
+        loss = make(from_logits=from_logits, **more)
+        y_pred = tf.constant(y_pred)
+        with tf.GradientTape() as tape:
+            tape.watch(y_pred)
+            value = loss(labels, y_pred, weight)
+        results.append((value, tape.gradient(value, y_pred), loss, labels))
+    (value, gradient, loss, labels), (expected, flat_gradient, other, ids) = (
+        results
+    )
+    np.testing.assert_array_equal(value, expected)
+    if np.size(gradient) == np.size(flat_gradient):
+        np.testing.assert_array_equal(
+            np.reshape(gradient, flat_gradient.shape), flat_gradient
+        )
+    else:  # Binary: one logit or probability where the flat case has two.
+        difference = flat_gradient[:, 1]
+        if not from_logits:
+            difference = difference - flat_gradient[:, 0]
+        np.testing.assert_allclose(
+            np.ravel(gradient), difference, rtol=1e-5, atol=1e-7
+        )
+    each = loss.call(labels, shaped[1])
+    np.testing.assert_array_equal(np.ravel(each), other.call(ids, flat[1]))
+    return each
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pixels_and_tokens(kind):
+    flat = (LABELS, LOGITS)
+    for shape in ((2, 12), (2, 3, 4), (1, 24), (24, 1)):
+        labels = LABELS.reshape(shape)
+        logits = LOGITS.reshape(*shape, 4)
+        for y_true in (labels, labels[..., None]):
+            each = check_equal(KINDS[kind], (y_true, logits), flat)
+            assert each.shape == shape
+        check_equal(
+            KINDS[kind],
+            (labels, logits),
+            flat,
+            (WEIGHTS.reshape(shape), WEIGHTS),
+        )
+    # Rows of labels, and Keras' weights of whole images.
+    images = (np.eye(4)[LABELS].reshape(2, 12, 4), LOGITS.reshape(2, 12, 4))
+    rows = (np.eye(4)[LABELS], LOGITS)
+    check_equal(
+        KINDS[kind], images, rows, ([1.0, 3.0], np.repeat([1.0, 3.0], 12))
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("from_logits", [True, False])
+def test_binary(kind, from_logits):
+    z = LOGITS[:, :1]
+    two = np.concatenate([np.zeros_like(z), z], axis=1)
+    if not from_logits:
+        z = np.array(keras.ops.sigmoid(z))
+        two = np.concatenate([1 - z, z], axis=1)
+    for labels, y_pred in (
+        (BINARY, z),
+        (BINARY[:, None], z),
+        (BINARY.reshape(2, 12, 1), z.reshape(2, 12, 1)),
+    ):
+        check_equal(
+            KINDS[kind],
+            (labels, y_pred),
+            (BINARY, two),
+            from_logits=from_logits,
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_multi_label(kind):
+    labels, logits = BINARY.reshape(6, 4), LOGITS[:, :1].reshape(6, 4)
+    flat = (BINARY, LOGITS[:, :1])
+    each = check_equal(KINDS[kind], (labels, logits), flat, multi_label=True)
+    assert each.shape == (6, 4)
+    for weights, of_each in (
+        (np.arange(6.0), np.repeat(np.arange(6.0), 4)),
+        (WEIGHTS.reshape(6, 4), WEIGHTS),
+    ):
+        check_equal(
+            KINDS[kind],
+            (labels, logits),
+            flat,
+            (weights, of_each),
+            multi_label=True,
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ignored_labels_and_masks_leave_examples_out(kind):
+    kept = np.arange(24) % 3 != 0
+    expected = KINDS[kind](from_logits=True)(LABELS[kept], LOGITS[kept])
+    # As many terms or fewer in a sum: 1e-7.
+    tolerance = {"rtol": 2e-6}
+    for ignored in (-1, 255, 0):
+        labels = np.where(kept, LABELS, ignored).reshape(2, 12)
+        if ignored == 0:
+            expected = KINDS[kind](from_logits=True)(
+                labels[labels > 0], LOGITS.reshape(2, 12, 4)[labels > 0]
+            )
+        loss = KINDS[kind](from_logits=True, ignore_class=ignored)
+        value = loss(labels, LOGITS.reshape(2, 12, 4))
+        np.testing.assert_allclose(value, expected, **tolerance)
+    loss = KINDS[kind](from_logits=True)
+    expected = loss(LABELS[kept], LOGITS[kept])
+    masked = tf.constant(np.where(kept[:, None], LOGITS, np.nan))
+    masked = tf.reshape(masked, (2, 12, 4))
+    masked._keras_mask = tf.constant(kept.reshape(2, 12))
+    labels = np.where(kept, LABELS, 99).reshape(2, 12)
+    np.testing.assert_allclose(loss(labels, masked), expected, **tolerance)
+
+
+def test_ignored_labels_are_those_of_keras():
+    labels = np.where(np.arange(24) % 3 == 0, -1, LABELS)
+    for reduction in ("sum_over_batch_size", "sum", "none"):
+        options = dict(from_logits=True, ignore_class=-1, reduction=reduction)
+        ours = ct.losses.NLL(**options)
+        theirs = keras.losses.SparseCategoricalCrossentropy(**options)
+        for weights in (None, WEIGHTS):
+            np.testing.assert_allclose(
+                ours(labels, LOGITS, weights),
+                theirs(labels, LOGITS, weights),
+                rtol=1e-5,  # Two ways to a cross-entropy: 3e-7.
+                atol=1e-6,
+            )
+
+
+def test_fit_with_masked_tokens():
+    tokens = np.array([[1, 2, 3, 0], [2, 3, 0, 0]])
+    labels = np.array([[0, 1, 2, 99], [2, 1, 99, 99]])
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((4,), dtype="int32"),
+            keras.layers.Embedding(5, 8, mask_zero=True),
+            keras.layers.Dense(3),
+        ]
+    )
+    loss = ct.CompositeLoss("nll", "mmce", from_logits=True)
+    model.compile("sgd", loss, metrics=loss.part_metrics(), jit_compile=False)
+    logits = model.predict(tokens, verbose=0)
+    expected = loss(labels[tokens > 0], logits[tokens > 0])
+    np.testing.assert_allclose(
+        model.evaluate(tokens, labels, verbose=0)[0], expected, rtol=1e-5
+    )
+    model.fit(tokens, labels, verbose=0)
