@@ -277,10 +277,13 @@ def _check_config_flags(path):
         sys.exit(
             f"--config must be a file that is there.{hint} Received: {file}"
         )
-    if not overrides:
-        return
-    config = runpy.run_path(file)["get_config"](*parameter)
-    keys = list(_leaves(config))
+    try:
+        names = runpy.run_path(file)
+    except SyntaxError as error:
+        sys.exit(f"--config must be a Python file: {error}. Received: {file}")
+    if "get_config" not in names:
+        sys.exit(f"--config must define `get_config()`. Received: {file}")
+    keys = list(_leaves(names["get_config"](*parameter)))
     for key in overrides:
         if key in keys:
             continue

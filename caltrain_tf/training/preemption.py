@@ -1,7 +1,7 @@
 """SIGTERM, which a machine sends before it is taken away, and Ctrl-C."""
 
+import os
 import signal
-import sys
 import threading
 
 import tensorflow as tf
@@ -70,8 +70,9 @@ class StopSignal:
         if number == signal.SIGINT:
             if self._received is not None:
                 raise KeyboardInterrupt
-            sys.stderr.write(
-                "\nStopping after this step; Ctrl-C again stops at once.\n"
+            # Not `sys.stderr`, in the middle of whose `write` we may be.
+            os.write(
+                2, b"\nStopping after this step; Ctrl-C again stops at once.\n"
             )
         self._received = number
 

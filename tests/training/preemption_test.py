@@ -16,7 +16,7 @@ from tests.training import tiny
         (signal.SIGINT, KeyboardInterrupt),
     ],
 )
-def test_a_signal_between_steps_saves(number, end, tmp_path, capsys):
+def test_a_signal_between_steps_saves(number, end, tmp_path, capfd):
     trained = tiny.trainer(steps_per_execution=1)
     train = trained._execution.train
 
@@ -32,7 +32,7 @@ def test_a_signal_between_steps_saves(number, end, tmp_path, capsys):
     if number == signal.SIGTERM:
         assert stopped.value.code == 143
     else:
-        assert "Ctrl-C again stops at once" in capsys.readouterr().err
+        assert "Ctrl-C again stops at once" in capfd.readouterr().err
     assert signal.getsignal(number) is before
     names = os.listdir(tmp_path / "checkpoints")
     assert "ckpt-2.index" in names
