@@ -1,4 +1,4 @@
-"""Temperature scaling against scikit-learn and against the physical limit.
+"""Calibrators against scikit-learn and against the physical limit.
 
     python benchmarks/posthoc.py
 
@@ -15,11 +15,15 @@ from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 
 from caltrain_tf.metrics.blocks import map_blocks
+from caltrain_tf.posthoc import MatrixScaling
 from caltrain_tf.posthoc import TemperatureScaling
 
 SIZES = ((50_000, 1_000), (10_000, 10))
+MATRIX_SIZE = (5_000, 100)
+VOCABULARY, BATCH_TOKENS, NUM_BATCHES = 32_000, 256, 8
 
 
 class LogitsAreScores(ClassifierMixin, BaseEstimator):
@@ -131,6 +135,43 @@ def report(num_rows, num_classes):
     print(f"             TS-SB-ECE     {memory:9.2f} x")
 
 
+def report_matrix(num_rows, num_classes):
+    """Prints what a cross-validated matrix costs, in plain regressions."""
+    logits, labels = over_confident_logits(num_rows, num_classes)
+    ours, _ = seconds(MatrixScaling().fit, logits, labels, repeats=3)
+    regression = LogisticRegression(C=0.01, tol=1e-3, max_iter=1000)
+    theirs, _ = seconds(regression.fit, logits, labels, repeats=1)
+    print(f"MatrixScaling of {num_rows:,} x {num_classes:,}, 5 folds")
+    print(f"  time                     {ours:9.2f} s")
+    print(f"    one fit of scikit-learn's regression / it {theirs / ours:.1f} x")
+
+
+class Tokens:
+    """Batches of tokens that are made anew in every pass."""
+
+    def __iter__(self):
+        """Yields logits and labels."""
+        for seed in range(NUM_BATCHES):
+            yield over_confident_logits(BATCH_TOKENS, VOCABULARY, seed)
+
+
+def report_stream():
+    """Prints the memory of a fit to a stream, in batches."""
+    tracemalloc.start()
+    scaler = TemperatureScaling().fit(Tokens())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    batch = BATCH_TOKENS * VOCABULARY * 4
+    print(f"Stream of {NUM_BATCHES} x {BATCH_TOKENS} x {VOCABULARY:,} logits")
+    print(f"  peak memory / batch      {peak / batch:9.2f} x")
+    parts = zip(*Tokens(), strict=True)
+    whole = TemperatureScaling().fit(*map(np.concatenate, parts))
+    difference = abs(scaler.temperature_ / whole.temperature_ - 1)
+    print(f"  to the fit in memory     {difference:9.1e}")
+
+
 if __name__ == "__main__":
+    report_stream()
+    report_matrix(*MATRIX_SIZE)
     for size in SIZES:
         report(*size)

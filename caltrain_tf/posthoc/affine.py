@@ -34,15 +34,17 @@ from caltrain_tf.posthoc.temperature import total
 # Strengths of a penalty that cross-validation tries, for each parameter that it
 # is the mean over. The strongest leave the parameters where they start.
 STRENGTHS = 10.0 ** np.arange(1, -7, -1)
-# A path of strengths ends when this many in a row were no better.
-PATIENCE = 2
-# Parameters x rows above which one held-out fold has to be enough.
-LARGE_PROBLEM = 1e8
+# A path of strengths ends when this many in a row were no better, or one was
+# worse by this factor.
+PATIENCE, CLEARLY_WORSE = 2, 1.02
+# Parameters x rows x folds that cross-validation may take; where all folds
+# would take more, only the first ones are held out.
+LARGEST_FOLDS = 3e8
 # Relative decrease of the objective at which a fit ends, by its precision.
-TOLERANCES = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-8}
-# After so few steps from the next stronger penalty's, the likelihood of rows
-# that a fit has not seen changes in the third digit at most.
-CV_ITERATIONS = 10
+TOLERANCES = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-7}
+# After so few steps from the next stronger penalty's fit, the likelihood of
+# rows that a fit has not seen changes in the third digit at most.
+CV_ITERATIONS, CV_TOLERANCE = 10, 1e-6
 # Parameters x classes below which threads do not speed up matrix products.
 SMALL_PRODUCT = 1e7
 # What is added to a curvature's diagonal, relative to its mean.
@@ -50,8 +52,8 @@ RIDGE = 1e-6
 SMALLEST_CURVATURE = 1e-12
 # Up to this many classes, each has a curvature of its own.
 MANY_CLASSES = 32
-# Multiplications for all of these, after which a sample has to do.
-LARGEST_WORK = 2e9
+# Rows of a block for each parameter that a curvature is taken from.
+CURVATURE_ROWS = 16
 
 
 class AffineCalibrator(Calibrator):
@@ -196,8 +198,8 @@ class VectorScaling(TemperedCalibrator):
 
     Args:
         penalty: A number of at least 0; chosen by cross-validation if None.
-        cv: Number of folds for that. Where examples x classes exceed 1e7, only
-            the first of them is held out.
+        cv: Number of folds for that; of large data, only the first of them
+            are held out.
         max_iterations: Of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
@@ -240,8 +242,8 @@ class MatrixScaling(TemperedCalibrator):
 
     Args:
         penalty: A number of at least 0; chosen by cross-validation if None.
-        cv: Number of folds for that. Where examples x classes^2 exceed 1e7,
-            only the first of them is held out.
+        cv: Number of folds for that; of large data, only the first of them
+            are held out.
         max_iterations: Of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
@@ -291,7 +293,8 @@ def choose(rows, count, calibrator, inputs, start, centre, strengths):
     num_folds = min(calibrator.cv, int(count))
     if num_folds < 2:
         return 0, math.inf, start
-    used = 1 if count * start.size > LARGE_PROBLEM else num_folds
+    used = int(LARGEST_FOLDS / (count * start.size))
+    used = min(max(used, 1), num_folds)
 
     def low_precision(logits):
         return inputs(logits).astype(np.float32)
@@ -316,7 +319,7 @@ def choose(rows, count, calibrator, inputs, start, centre, strengths):
                 best, best_value, best_start, worse = index, value, starts[0], 0
             else:
                 worse += 1
-                if worse == PATIENCE:
+                if worse == PATIENCE or value > CLEARLY_WORSE * best_value:
                     break
     return best, best_value, best_start
 
@@ -345,6 +348,9 @@ def fit(rows, start, centre, strength, max_iterations=None):
         Parameters `(K, m)`.
     """
     basis = whitening(rows, start, strength)
+    tolerance = CV_TOLERANCE
+    if max_iterations is not None:
+        tolerance = TOLERANCES[next(iter(rows.blocks()))[0].dtype]
 
     def to_parameters(coordinates):
         return start + _multiply(coordinates.reshape(start.shape), basis)
@@ -358,7 +364,6 @@ def fit(rows, start, centre, strength, max_iterations=None):
         gradient = _multiply(gradient, np.swapaxes(basis, -1, -2))
         return value, gradient.ravel()
 
-    dtype = next(iter(rows.blocks()))[0].dtype
     found = minimize(
         objective,
         np.zeros(start.size),
@@ -366,7 +371,7 @@ def fit(rows, start, centre, strength, max_iterations=None):
         method="L-BFGS-B",
         options={
             "maxiter": max_iterations or CV_ITERATIONS,
-            "ftol": TOLERANCES[dtype],
+            "ftol": tolerance,
             "gtol": 1e-8,
         },
     )
@@ -453,14 +458,12 @@ def whitening(rows, start, strength):
         moments = _moments_of_classes
     else:
         moments, strength = _moments_of_all, strength.mean(axis=0)
+    enough = CURVATURE_ROWS * size * (len(strength) if strength.ndim > 1 else 1)
     mass, curvature = 0.0, 0.0
     for inputs, _, weights in rows.blocks():
-        if moments is _moments_of_classes:
-            work = float(len(inputs)) * num_classes * size**2
-            step = max(1, round(work / LARGEST_WORK))
-            inputs = inputs[::step]
-            weights = None if weights is None else weights[::step]
-        inputs = inputs.astype(np.float64)
+        step = max(1, len(inputs) // enough)
+        inputs = inputs[::step].astype(np.float64)
+        weights = None if weights is None else weights[::step]
         probs = softmax(apply(start, inputs), axis=1)
         each = probs * (1 - probs)
         if weights is not None:

@@ -24,8 +24,8 @@ class DirichletCalibration(affine.AffineCalibrator):
     Args:
         off_diagonal: ODIR's lambda, at least 0, or None.
         intercept: ODIR's mu, at least 0, or None.
-        cv: Number of folds. Where examples x classes^2 exceed 1e7, only the
-            first of them is held out.
+        cv: Number of folds; of large data, only the first of them are held
+            out.
         max_iterations: Of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
