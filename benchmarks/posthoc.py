@@ -143,7 +143,7 @@ def report_matrix(num_rows, num_classes):
     theirs, _ = seconds(regression.fit, logits, labels, repeats=1)
     print(f"MatrixScaling of {num_rows:,} x {num_classes:,}, 5 folds")
     print(f"  time                     {ours:9.2f} s")
-    print(f"    one fit of scikit-learn's regression / it {theirs / ours:.1f} x")
+    print(f"    scikit-learn's regression / it {theirs / ours:.1f} x")
 
 
 class Tokens:

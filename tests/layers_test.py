@@ -51,7 +51,9 @@ def trained_step(layer, x, jit_compile=False):
     ]
 
 
-def assert_close(ours, theirs, tolerance=2e-5):
+def assert_close(ours, theirs, tolerance=3e-5):
+    # Seen 2.4e-6 where sums are taken in another order; a variance of n instead
+    # of n - 1 examples would be 5e-4 of the largest case here.
     for one, other in zip(ours, theirs, strict=True):
         scale = np.abs(other).max() + 1
         np.testing.assert_allclose(one / scale, other / scale, atol=tolerance)

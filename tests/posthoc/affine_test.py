@@ -128,5 +128,8 @@ def test_one_basis_for_all_classes_reaches_the_same_optimum(monkeypatch):
     expected = scaler.fit(logits, labels).scale_
     monkeypatch.setattr(affine, "MANY_CLASSES", 5)
     np.testing.assert_allclose(
-        scaler.fit(logits, labels).scale_, expected, atol=1e-4
+        # Seen 2e-5; elements are about 0.1 and more.
+        scaler.fit(logits, labels).scale_,
+        expected,
+        atol=3e-4,
     )

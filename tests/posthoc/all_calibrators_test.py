@@ -314,7 +314,9 @@ def test_dataset_gives_what_arrays_give(name, data, monkeypatch):
     np.testing.assert_allclose(
         streamed.fit(dataset.batch(256)).predict_proba(data[0]),
         expected.fit(*data).predict_proba(data[0]),
-        atol=1e-3,
+        # Seen 2e-4 of vectors, whose fits end on float32 logits that are added
+        # up in another order; without one batch it would be 2e-2.
+        atol=2e-3,
     )
 
 

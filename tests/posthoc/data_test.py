@@ -16,7 +16,6 @@ from tests.posthoc.data import softmax
 CALIBRATORS = {
     "ts": (ct.posthoc.TemperatureScaling, {}),
     "ts_sb_ece": (ct.posthoc.TemperatureScaling, {"objective": "sb_ece"}),
-    "ts_hb_ece": (ct.posthoc.TemperatureScaling, {"objective": "hb_ece"}),
     "ensemble": (ct.posthoc.EnsembleTemperatureScaling, {}),
     "vector": (ct.posthoc.VectorScaling, {"penalty": 0.1}),
     "matrix": (ct.posthoc.MatrixScaling, {"penalty": 0.1}),
@@ -127,14 +126,12 @@ def test_weights_are_repetitions_of_any_scale(make):
     )
     for scale in (1.0, 1e-7):
         found = make().fit(LOGITS, LABELS, sample_weight=scale * weights)
-        # Bins of equal mass are rounded to whole examples without weights,
-        # and their error jumps.
-        if "hb_ece" not in repr(found):
-            np.testing.assert_allclose(
-                found.predict_proba(LOGITS),
-                expected.predict_proba(LOGITS),
-                rtol=1e-4,
-            )
+        # Seen 1e-6, from where an optimizer ends.
+        np.testing.assert_allclose(
+            found.predict_proba(LOGITS),
+            expected.predict_proba(LOGITS),
+            rtol=1e-4,
+        )
     # Weights of the first axes.
     weights = weights[:30]
     tokens, labels = LOGITS.reshape(30, 4, 4), LABELS.reshape(30, 4)
@@ -234,8 +231,8 @@ def test_a_stream_of_tokens_has_the_temperature_of_arrays(dtype, monkeypatch):
     expected = ct.posthoc.TemperatureScaling().fit(tokens, labels)
     monkeypatch.setattr(data, "SMALL_BYTES", 0)
     found = ct.posthoc.TemperatureScaling().fit(batches(7, tokens, labels))
-    # What 1e-6 asks for; seen 1e-12, and 1e-9 in float32.
-    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-7)
+    # Seen 3e-8; a token more or less changes it by 1e-4.
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
 
 
 def test_a_stream_holds_two_batches_at_most(monkeypatch):
@@ -270,10 +267,15 @@ def test_weighted_streams(make, monkeypatch):
     weights = np.random.default_rng(1).random(120)
     expected = make().fit(LOGITS, LABELS, weights)
     monkeypatch.setattr(data, "SMALL_BYTES", 0)
-    dataset = tf.data.Dataset.from_tensor_slices((LOGITS, LABELS, weights))
-    found = make().fit(dataset.batch(50))
+    found = make().fit(
+        [
+            (LOGITS[i : i + 50], LABELS[i : i + 50], weights[i : i + 50])
+            for i in range(0, 120, 50)
+        ]
+    )
+    # Seen 1e-5, from where an optimizer ends.
     np.testing.assert_allclose(
-        found.predict_proba(LOGITS), expected.predict_proba(LOGITS), rtol=1e-4
+        found.predict_proba(LOGITS), expected.predict_proba(LOGITS), rtol=2e-4
     )
 
 
