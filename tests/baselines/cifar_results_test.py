@@ -75,7 +75,12 @@ def test_objectives_of_a_setting_have_the_same_seeds(rows):
 
 def test_the_page_is_made_of_the_rows_again(rows, tmp_path):
     path = tmp_path / "report.html"
-    ct.report.write_report(rows, path)
+    # Of one regime; the others have the same columns.
+    setting = rows.results[0]["setting"]
+    some = [
+        [row for row in part if row.get("setting") == setting] for part in rows
+    ]
+    ct.report.write_report(type(rows)(*some), path)
     page = path.read_text()
     assert "Pareto" in page and "under shift" in page
     assert not rows.left_out
