@@ -1,18 +1,22 @@
-"""Times and memory of the exact metrics, as ratios measured in one run.
+"""Times and memory of the metrics, as ratios measured in one run.
 
     python benchmarks/metrics.py
 
-The unit is one pass of NumPy's `max(axis=1)` over the same array, which any
-top-label metric needs at least. Timings are interleaved, so that a busy moment
-of the machine hits all of them, and the fastest of each is taken. Memory is
-what a call allocates at its peak, relative to the input.
+The unit of the exact metrics is one pass of NumPy's `max(axis=1)` over the same
+array, which any top-label metric needs at least. The unit of an update of a
+streaming metric is that of Keras' accuracy, both compiled by XLA. Timings are
+interleaved, so that a busy moment of the machine hits all of them, and the
+fastest of each is taken. Memory is what a call allocates at its peak, relative
+to the input.
 """
 
 import statistics
 import time
 import tracemalloc
 
+import keras
 import numpy as np
+import tensorflow as tf
 from sklearn.calibration import calibration_curve
 
 from caltrain_tf import metrics
@@ -100,13 +104,68 @@ def measure(num_examples, num_classes, repeats, with_marginal):
         )
 
 
+def measure_updates(num_classes, batch_size=128, repeats=40):
+    """Prints what an update of each streaming metric costs."""
+    probs, labels = random_predictions(batch_size, num_classes)
+    batch = tf.constant(labels), tf.constant(np.log(probs))
+    streaming = {
+        kind.__name__: kind(from_logits=True)
+        for kind in (
+            metrics.ExpectedCalibrationError,
+            metrics.KSError,
+            metrics.MarginalCalibrationError,
+            metrics.SoftBinnedECE,
+            metrics.BrierScore,
+            metrics.NegativeLogLikelihood,
+        )
+    }
+    streaming = {"accuracy": keras.metrics.SparseCategoricalAccuracy()} | (
+        streaming
+    )
+    functions = {}
+    for name, metric in streaming.items():
+        metric.update_state(*batch)  # Creates the state.
+        update = tf.function(
+            metric.update_state, jit_compile=True, autograph=False
+        )
+        update(*batch)
+        functions[name] = lambda update=update: [
+            update(*batch) for _ in range(10)
+        ]
+    times = interleaved(functions, repeats)
+    unit = times["accuracy"][0]
+    print(f"\nupdate_state of {batch_size} x {num_classes:,} logits, XLA")
+    print(f"{'':34}{'us':>9}{'median':>9}{'accuracy':>9}{'state kB':>9}")
+    for name, (fastest, median) in times.items():
+        state = sum(4 * np.prod(v.shape) for v in streaming[name].variables)
+        print(
+            f"{name:34}{fastest * 1e5:9.0f}{median * 1e5:9.0f}"
+            f"{fastest / unit:9.2f}{state / 1e3:9.1f}"
+        )
+
+
+def measure_pixels(shape=(8, 512, 512, 21)):
+    """Prints the memory that the error of a segmentation needs."""
+    generator = np.random.default_rng(0)
+    logits = generator.standard_normal(shape, dtype=np.float32)
+    labels = generator.integers(shape[-1], size=shape[:-1], dtype=np.int32)
+    peak = peak_memory(
+        lambda: metrics.calibration_error(logits, labels, from_logits=True)
+    )
+    print(f"\ncalibration_error of {shape} logits: input and peak together")
+    print(f"are {1 + peak / logits.nbytes:.3f} times the input")
+
+
 def main():
     """Runs the benchmark."""
     print("passes: multiples of one max(axis=1) over the same array")
     print("memory: peak allocation of a call / size of the predictions")
-    measure(50_000, 1_000, repeats=5, with_marginal=True)
+    measure(50_000, 1_000, repeats=9, with_marginal=True)
     measure(1_000_000, 10, repeats=7, with_marginal=True)
     measure(10_000, 10, repeats=30, with_marginal=True)
+    measure_pixels()
+    measure_updates(10)
+    measure_updates(1_000)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,16 @@ from caltrain_tf.metrics import reliability_curve
 
 
 def reliability_diagram(
-    probs, labels, num_bins=15, from_logits=False, ax=None, title=None
+    probs,
+    labels,
+    num_bins=15,
+    from_logits=False,
+    ax=None,
+    title=None,
+    *,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
 ):
     """Draws the accuracy of predictions against their confidence.
 
@@ -19,13 +28,17 @@ def reliability_diagram(
     bins, since this is the figure that tables report.
 
     Args:
-        probs: Probabilities, or logits, `(N, K)`.
-        labels: Class ids `(N,)`, or one-hot rows `(N, K)`.
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_bins: Number of bars.
         from_logits: Whether `probs` holds logits.
         ax: The matplotlib axes to draw on; a new figure when not given. The
             histogram is placed below them.
         title: What is written above.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -38,7 +51,13 @@ def reliability_diagram(
     """
     if ax is None:
         (ax,) = new_reliability_axes(1)
-    options = {"num_bins": num_bins, "from_logits": from_logits}
+    options = {
+        "num_bins": num_bins,
+        "from_logits": from_logits,
+        "multi_label": multi_label,
+        "ignore_class": ignore_class,
+        "sample_weight": sample_weight,
+    }
     curve = reliability_curve(probs, labels, binning="equal_width", **options)
     error = calibration_error(probs, labels, **options)
     draw_reliability(ax, curve)

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 
 from caltrain_tf.figures import layout
-from caltrain_tf.metrics.reliability_curve import ReliabilityCurve
+from caltrain_tf.metrics.binned import ReliabilityCurve
 
 
 def curves_by_objective(rows, calibrator, num_bins):

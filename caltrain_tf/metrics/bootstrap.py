@@ -7,56 +7,39 @@ import numpy as np
 from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_number
-from caltrain_tf.metrics.accuracy import accuracy
-from caltrain_tf.metrics.average_uncertainty import average_uncertainty
-from caltrain_tf.metrics.average_uncertainty import entropy_of_rows
-from caltrain_tf.metrics.brier_score import brier_of_rows
-from caltrain_tf.metrics.brier_score import brier_score
-from caltrain_tf.metrics.calibration_error import calibration_error
-from caltrain_tf.metrics.calibration_error import error_of_confidence
-from caltrain_tf.metrics.inputs import check_predictions
-from caltrain_tf.metrics.ks_error import ks_error
-from caltrain_tf.metrics.ks_error import ks_of_confidence
-from caltrain_tf.metrics.marginal_calibration_error import (
-    marginal_calibration_error,
-)
-from caltrain_tf.metrics.mean_sweep_calibration_error import (
-    mean_sweep_calibration_error,
-)
-from caltrain_tf.metrics.mean_sweep_calibration_error import sweep_of_confidence
-from caltrain_tf.metrics.mmce import mmce
-from caltrain_tf.metrics.mmce import mmce_of_confidence
-from caltrain_tf.metrics.negative_log_likelihood import negative_log_likelihood
-from caltrain_tf.metrics.negative_log_likelihood import nll_of_rows
-from caltrain_tf.metrics.smooth_calibration_error import (
-    smooth_calibration_error,
-)
-from caltrain_tf.metrics.smooth_calibration_error import smooth_of_confidence
-from caltrain_tf.metrics.top_label import top_label
+from caltrain_tf.metrics import binned
+from caltrain_tf.metrics import scores
+from caltrain_tf.metrics import unbinned
+from caltrain_tf.metrics.inputs import read
+from caltrain_tf.metrics.inputs import top_labels
+from caltrain_tf.metrics.marginal import marginal_calibration_error
+
+
+def _accuracy_of_confidence(confidence, correct, weight=None):
+    return float(np.average(correct, weights=weight))
+
 
 # Metrics that need only confidences and correctness, and means of a value of
-# each example: the predictions are read once, not once a resample.
+# each example: the predictions are read once, not once per resample.
 OF_CONFIDENCE = {
-    calibration_error: error_of_confidence,
-    ks_error: ks_of_confidence,
-    mean_sweep_calibration_error: sweep_of_confidence,
-    mmce: mmce_of_confidence,
-    smooth_calibration_error: smooth_of_confidence,
-    accuracy: lambda confidence, correct: float(correct.mean()),
+    binned.calibration_error: binned.error_of_confidence,
+    binned.mean_sweep_calibration_error: binned.sweep_of_confidence,
+    unbinned.ks_error: unbinned.ks_of_confidence,
+    unbinned.mmce: unbinned.mmce_of_confidence,
+    unbinned.smooth_calibration_error: unbinned.smooth_of_confidence,
+    scores.accuracy: _accuracy_of_confidence,
 }
-OF_ROWS = {
-    average_uncertainty: entropy_of_rows,
-    brier_score: brier_of_rows,
-    negative_log_likelihood: nll_of_rows,
+OF_EXAMPLES = {
+    scores.average_uncertainty: scores.entropy_of_examples,
+    scores.brier_score: scores.brier_of_examples,
+    scores.negative_log_likelihood: scores.nll_of_examples,
 }
-
-
 # The largest value of each metric; the smallest is 0. Those that are missing
 # have no bound, or one that depends on the number of classes.
 LARGEST_VALUES = dict.fromkeys(
     [*OF_CONFIDENCE, marginal_calibration_error], 1.0
 )
-LARGEST_VALUES[brier_score] = 2.0
+LARGEST_VALUES[scores.brier_score] = 2.0
 
 
 class BootstrapResult(NamedTuple):
@@ -76,28 +59,37 @@ def bootstrap(
     seed=0,
     *,
     from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
     **options,
 ):
     """A metric with its bootstrap confidence interval.
 
-    The examples are drawn anew with replacement `num_samples` times. The
-    `"basic"` interval mirrors the quantiles of the resampled values at the
-    value itself, which takes out the bias that resampling adds: binned errors
-    of resamples are larger than that of the sample, so that a plain
-    `"percentile"` interval of a well calibrated network lies above its own
-    value. Mirrored ends that no value can have, such as an accuracy above 1,
-    are moved to the nearest one that it can.
+    The examples are drawn anew with replacement `num_samples` times, each with
+    its weight. The `"basic"` interval mirrors the quantiles of the resampled
+    values at the value itself, which takes out the bias that resampling adds:
+    binned errors of resamples are larger than that of the sample, so that a
+    plain `"percentile"` interval of a well calibrated network lies above its
+    own value. Mirrored ends that no value can have, such as an accuracy above
+    1, are moved to the nearest one that it can.
 
     Args:
         metric: An exact metric of this package, or any function
-            `metric(probs, labels, **options)` that is never negative.
-        probs: Probabilities, or logits, `(N, K)`.
-        labels: Class ids `(N,)`, or one-hot rows `(N, K)`.
+            `metric(probs, labels, **options)` of two-dimensional `probs` that
+            is never negative. It gets `from_logits` and `sample_weight` if
+            they are given here.
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_samples: How often to resample.
         level: The interval's coverage.
         method: `"basic"` or `"percentile"`.
         seed: Of the resampling.
         from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
         **options: For the metric.
 
     Returns:
@@ -121,8 +113,15 @@ def bootstrap(
     level = check_number("level", level, low=0, high=1)
     method = check_choice("method", method, ("basic", "percentile"))
     seed = check_count("seed", seed, low=0)
-    of_sample = _resampler(metric, probs, labels, from_logits, options)
-    num_examples = np.shape(labels)[0]
+    inputs = (
+        probs,
+        labels,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+    )
+    num_examples, of_sample = _resampler(metric, inputs, options)
     value = of_sample(slice(None))
     generator = np.random.default_rng(seed)
     resampled = [
@@ -137,18 +136,33 @@ def bootstrap(
     return BootstrapResult(value, (float(low), float(high)))
 
 
-def _resampler(metric, probs, labels, from_logits, options):
-    """A function of row indices that gives the metric of those rows."""
+def _resampler(metric, inputs, options):
+    """How many examples there are, and the metric as a function of rows."""
     if metric in OF_CONFIDENCE:
         of_confidence = OF_CONFIDENCE[metric]
-        confidence, correct = top_label(probs, labels, from_logits)
-        return lambda rows: of_confidence(
-            confidence[rows], correct[rows], **options
+        *arrays, weight = top_labels(*inputs)
+
+        def of_sample(rows):
+            if weight is not None:
+                options["weight"] = weight[rows]
+            return of_confidence(*(array[rows] for array in arrays), **options)
+
+        return len(arrays[0]), of_sample
+    examples = read(*inputs)
+    weight = examples.weight
+    if metric in OF_EXAMPLES:
+        values = OF_EXAMPLES[metric](examples, **options)
+        weights = np.ones(len(values)) if weight is None else weight
+        return len(values), lambda rows: float(
+            np.average(values[rows], weights=weights[rows])
         )
-    if metric in OF_ROWS:
-        values = OF_ROWS[metric](probs, labels, from_logits, **options)
-        return lambda rows: float(values[rows].mean())
-    probs, labels = check_predictions(probs, labels, from_logits)
-    if from_logits:
+    probs, labels = examples.whole()
+    if examples.from_logits:
         options = {**options, "from_logits": True}
-    return lambda rows: float(metric(probs[rows], labels[rows], **options))
+
+    def of_any_sample(rows):
+        if weight is not None:
+            options["sample_weight"] = weight[rows]
+        return float(metric(probs[rows], labels[rows], **options))
+
+    return len(labels), of_any_sample

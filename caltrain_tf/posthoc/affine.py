@@ -24,7 +24,7 @@ from caltrain_tf import layers
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_number
 from caltrain_tf.checks import warn
-from caltrain_tf.metrics.blocks import available_cores
+from caltrain_tf.metrics.inputs import available_cores
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.temperature import most_likely
 from caltrain_tf.posthoc.temperature import row_max

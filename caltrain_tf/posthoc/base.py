@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_flag
-from caltrain_tf.metrics.blocks import map_blocks
+from caltrain_tf.metrics.inputs import map_blocks
 from caltrain_tf.posthoc import data
 
 FORMAT = "caltrain_tf.posthoc"

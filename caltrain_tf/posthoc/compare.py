@@ -7,9 +7,9 @@ from scipy import stats
 from sklearn.base import clone
 
 from caltrain_tf.checks import check_count
-from caltrain_tf.metrics.brier_score import brier_of_rows
-from caltrain_tf.metrics.negative_log_likelihood import nll_of_rows
-from caltrain_tf.metrics.top_label import top_label
+from caltrain_tf.metrics.inputs import top_label
+from caltrain_tf.metrics.scores import brier_of_rows
+from caltrain_tf.metrics.scores import nll_of_rows
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc.affine import MatrixScaling
 from caltrain_tf.posthoc.affine import VectorScaling

@@ -14,9 +14,9 @@ from caltrain_tf.checks import are_probabilities
 from caltrain_tf.checks import as_array
 from caltrain_tf.checks import warn
 from caltrain_tf.layers import SMALLEST_PROBABILITY
-from caltrain_tf.metrics.blocks import map_blocks
 from caltrain_tf.metrics.inputs import as_labels
 from caltrain_tf.metrics.inputs import check_block
+from caltrain_tf.metrics.inputs import map_blocks
 
 # What one core works on at a time. Fits into an L2 cache of 2 MiB with one
 # temporary, and is large enough for NumPy's cost of a call not to matter.

@@ -31,8 +31,8 @@ from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_number
 from caltrain_tf.checks import warn
-from caltrain_tf.metrics.blocks import map_blocks
-from caltrain_tf.metrics.calibration_error import error_of_confidence
+from caltrain_tf.metrics.binned import error_of_confidence
+from caltrain_tf.metrics.inputs import map_blocks
 from caltrain_tf.posthoc.base import Calibrator
 
 OBJECTIVES = ("nll", "sb_ece", "hb_ece")

@@ -47,8 +47,15 @@ BAD = {
     "negative": (with_row(1, [-0.01, 1.0, 0, 0]), LABELS, r"probs\[1\]"),
     "above_one": (with_row(4, [1.01, 0, 0, 0]), LABELS, r"probs\[4\]"),
     "sum": (with_row(2, [0.28, 0.25, 0.25, 0.25]), LABELS, r"probs\[2\]"),
-    "one_axis": (PROBS[0], LABELS, r"probs.shape=\(4,\)"),
-    "one_class": (PROBS[:, :1] * 4, LABELS, r"probs.shape=\(5, 1\)"),
+    "no_axis": (0.5, 1, r"probs.shape=\(1,\)|probs.shape=\(\)"),
+    "binary_label": (PROBS[:, :1], LABELS, r"0 to 1.*labels\[2\]=2"),
+    "binary_value": (PROBS[:, :1] * 5, LABELS % 2, r"probs\[0\] from 1.25"),
+    "pixel": (with_row(3, 2)[None], LABELS[None], r"probs\[0, 3\]"),
+    "pixel_label": (
+        PROBS[None],
+        with_label(3, 9)[None],
+        r"labels\[0, 3\]=9",
+    ),
     "empty": (PROBS[:0], LABELS[:0], r"probs.shape=\(0, 4\)"),
     "label_too_large": (PROBS, with_label(3, 4), r"`labels`.*labels\[3\]=4"),
     "label_negative": (PROBS, with_label(1, -1), r"labels\[1\]=-1"),
@@ -69,6 +76,24 @@ def test_raises_and_names_the_row(function):
         logits[3, 1] = value
         with pytest.raises(ValueError, match=r"`probs`.*probs\[3\] with .*"):
             function(logits, LABELS, from_logits=True)
+
+
+@all_functions
+def test_bad_weights_are_named(function):
+    for weight, message in (
+        ([1, 1, -1, 1, 1], r"`sample_weight`.*sample_weight\[2\]=-1"),
+        ([1, 1, 1, np.nan, 1], r"`sample_weight`.*sample_weight\[3\]=nan"),
+        ([1, 1, np.inf, 1, 1], r"sample_weight\[2\]=inf"),
+        ([0] * 5, "must leave an example that counts.*none"),
+        (np.ones(4), r"sample_weight.shape=\(4,\)"),
+        (np.ones((5, 2)), r"sample_weight.shape=\(5, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            function(PROBS, LABELS, sample_weight=weight)
+    with pytest.raises(ValueError, match="must leave an example that counts"):
+        function(PROBS[:1], LABELS[:1], ignore_class=0)
+    with pytest.raises(ValueError, match="`ignore_class` must be None"):
+        function(PROBS, np.eye(4)[LABELS], ignore_class=0)
 
 
 @all_functions
@@ -106,7 +131,8 @@ NO_FLAG = st.one_of(
 JUNK = {
     **dict.fromkeys(["probs", "labels", "y_true", "y_pred"], NO_ARRAY),
     "sample_weight": NO_ARRAY,
-    **dict.fromkeys(["from_logits", "debias", "root"], NO_FLAG),
+    **dict.fromkeys(["from_logits", "multi_label"], NO_FLAG),
+    **dict.fromkeys(["debias", "root"], NO_FLAG),
     **dict.fromkeys(["num_bins", "num_samples", "seed"], NO_NUMBER),
     **dict.fromkeys(["norm", "level", "temperature", "width"], NO_NUMBER),
     # None is what they are if nothing is said.
@@ -114,6 +140,7 @@ JUNK = {
     "threshold": NO_NUMBER.filter(lambda value: value is not None),
     **dict.fromkeys(["binning", "estimator", "method"], NO_NUMBER),
     "metric": NO_NUMBER,
+    "ignore_class": NO_ARRAY,
 }
 
 

@@ -3,8 +3,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caltrain_tf.metrics import blocks
 from caltrain_tf.metrics import inputs
+from tests.metrics import naive
+from tests.metrics.cases import CASES
+from tests.metrics.cases import sample
+from tests.metrics.cases import softmax
 
 PROBS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], "float32")
 LABELS = np.array([0, 2])
@@ -29,7 +32,8 @@ def test_takes_anything_array_like(probs):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_does_not_copy_predictions(dtype):
     probs = PROBS.astype(dtype)
-    assert inputs.check_predictions(probs, LABELS)[0] is probs
+    checked, _ = inputs.check_predictions(probs, LABELS)
+    assert np.shares_memory(checked, probs)
 
 
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "int32"])
@@ -120,9 +124,98 @@ def test_rounding_is_not_an_error():
 
 
 def test_names_the_first_bad_row_of_many(monkeypatch):
-    monkeypatch.setattr(blocks, "SMALLEST_THREADED_BYTES", 0)
-    monkeypatch.setattr(blocks, "available_cores", lambda: 4)
+    monkeypatch.setattr(inputs, "SMALLEST_THREADED_BYTES", 0)
+    monkeypatch.setattr(inputs, "available_cores", lambda: 4)
     probs = np.full((400_000, 2), 0.5, "float32")
     probs[300_000:] = 0.6
     with pytest.raises(ValueError, match=r"probs\[300000\] summing to 1.2"):
-        inputs.check_values(probs)
+        inputs.check_predictions(probs, np.zeros(400_000, int))
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 8, 9, 1000])
+@pytest.mark.parametrize("threaded", [False, True])
+def test_covers_every_row_once_and_in_order(num_rows, threaded, monkeypatch):
+    monkeypatch.setattr(
+        inputs, "SMALLEST_THREADED_BYTES", 0 if threaded else 1e9
+    )
+    monkeypatch.setattr(inputs, "available_cores", lambda: 4)
+    ranges = inputs.map_blocks(
+        lambda start, stop: list(range(start, stop)), num_rows, 1, block_bytes=8
+    )
+    assert np.concatenate(ranges).tolist() == list(range(num_rows))
+
+
+def test_a_row_larger_than_a_block_is_a_block():
+    assert inputs.map_blocks(
+        lambda start, stop: stop - start, 3, 100, block_bytes=8
+    ) == [1, 1, 1]
+
+
+def test_raises_the_error_of_the_first_block(monkeypatch):
+    monkeypatch.setattr(inputs, "SMALLEST_THREADED_BYTES", 0)
+    monkeypatch.setattr(inputs, "available_cores", lambda: 4)
+
+    def fail_late(start, stop):
+        if start >= 500:
+            raise ValueError(f"row {start}")
+
+    for _ in range(20):
+        with pytest.raises(ValueError, match="^row 500$"):
+            inputs.map_blocks(fail_late, 1000, 1, block_bytes=1)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_top_label_equals_the_definition(case, order):
+    probs, labels = CASES[case]
+    confidence, correct = inputs.top_label(np.array(probs, order=order), labels)
+    expected_confidence, expected_correct = naive.top(probs, labels)
+    np.testing.assert_array_equal(confidence, expected_confidence)
+    np.testing.assert_array_equal(correct, expected_correct)
+    assert confidence.dtype == probs.dtype
+
+
+@pytest.mark.parametrize("num_classes", [2, 48, 49, 300])
+def test_top_label_of_logits(num_classes):
+    logits, labels = sample(50, num_classes)
+    confidence, correct = inputs.top_label(logits, labels, from_logits=True)
+    expected = softmax(logits.astype(float))
+    np.testing.assert_allclose(confidence, expected.max(axis=1), rtol=3e-6)
+    np.testing.assert_array_equal(correct, expected.argmax(axis=1) == labels)
+
+
+@pytest.mark.parametrize("num_classes", [2, 48, 49])
+def test_top_label_the_first_of_equal_classes_is_predicted(num_classes):
+    probs = np.full((3, num_classes), 1 / num_classes)
+    assert inputs.top_label(probs, [0, 1, num_classes - 1])[1].tolist() == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_top_label_rounding_above_one_is_cut():
+    probs = np.array([[1.0000001, 0.0]], "float32")
+    assert inputs.top_label(probs, [0])[0].tolist() == [1.0]
+
+
+def test_top_label_takes_a_view_that_is_not_contiguous():
+    probs, labels = CASES["calibrated_10"]
+    expected = inputs.top_label(np.ascontiguousarray(probs[::3]), labels[::3])
+    confidence, correct = inputs.top_label(probs[::3], labels[::3])
+    np.testing.assert_array_equal(confidence, expected[0])
+    np.testing.assert_array_equal(correct, expected[1])
+
+
+def test_softmax_of_shifted_logits():
+    logits, _ = sample(20, 5)
+    largest = logits.max(axis=1, keepdims=True)
+    probs = inputs.softmax(inputs.shift_logits(logits, largest))
+    np.testing.assert_allclose(probs, softmax(logits), rtol=1e-5)
+
+
+def test_shifting_does_not_overflow():
+    logits = np.float32([[3e38, -3e38]])
+    shifted = inputs.shift_logits(logits, logits.max(axis=1, keepdims=True))
+    assert shifted.tolist() == [[0.0, inputs.LOWEST_LOGIT]]
+    assert inputs.softmax(shifted).tolist() == [[1.0, 0.0]]

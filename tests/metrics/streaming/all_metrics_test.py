@@ -36,9 +36,11 @@ PAIRS = {
         ),
     ),
 }
-# Ten times the largest error seen (2.6e-6). A bin that begins at the next
-# example differs by 1e-3 and more.
-NEAR = 3e-5
+# Histograms are within 2e-4 of the exact value by contract. Else ten times the
+# largest error seen; a mistake in one of 100 examples changes 1e-3 and more.
+NEAR = dict.fromkeys(PAIRS, 3e-5) | dict.fromkeys(
+    ("ece", "marginal_ece", "ks_error"), 2e-4
+)
 all_metrics = pytest.mark.parametrize("name", PAIRS)
 
 
@@ -56,7 +58,7 @@ def test_equals_the_exact_metric(name, case):
     kind, exact = PAIRS[name]
     probs, labels = CASES[case]
     assert stream(kind(), labels, probs) == pytest.approx(
-        exact(probs, labels), abs=NEAR
+        exact(probs, labels), abs=NEAR[name]
     )
 
 
@@ -65,7 +67,7 @@ def test_of_logits(name):
     kind, exact = PAIRS[name]
     logits, labels = sample(300, 5)
     assert stream(kind(from_logits=True), labels, logits) == pytest.approx(
-        exact(logits, labels, from_logits=True), abs=NEAR
+        exact(logits, labels, from_logits=True), abs=NEAR[name]
     )
 
 
@@ -113,7 +115,7 @@ def test_rows_of_weight_zero_leave_no_trace(name):
     padded_labels = np.concatenate([labels, np.full(50, -1)])
     weight = np.repeat([1.0, 0.0], [200, 50]).astype("float32")
     value = stream(kind(), padded_labels, padded, sample_weight=weight)
-    assert value == pytest.approx(exact(probs, labels), abs=NEAR)
+    assert value == pytest.approx(exact(probs, labels), abs=NEAR[name])
 
 
 @all_metrics
@@ -185,8 +187,9 @@ def test_probabilities_of_bfloat16(name):
     probs, labels = probabilities(100, 1000, scale=3.0)
     probs = probs.astype(ml_dtypes.bfloat16)
     assert np.abs(probs.astype("float32").sum(axis=1) - 1).max() > 1e-3
+    # The many ties of 8 bits are what cells shared by them do not know of.
     assert stream(kind(), labels, probs) == pytest.approx(
-        exact(probs, labels), abs=2e-4
+        exact(probs, labels), abs=5e-4
     )
 
 
@@ -226,7 +229,7 @@ def compiled_model(jit_compile):
 def check_logs(logs, logits, labels):
     for name, (_, exact) in PAIRS.items():
         expected = exact(logits, labels, from_logits=True)
-        assert logs[name] == pytest.approx(expected, abs=NEAR), name
+        assert logs[name] == pytest.approx(expected, abs=NEAR[name]), name
 
 
 def test_in_a_model_that_is_compiled_by_xla_saved_and_loaded(tmp_path):

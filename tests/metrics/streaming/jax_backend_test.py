@@ -5,7 +5,9 @@ import subprocess
 import sys
 
 SCRIPT = """
+import sys
 import jax, numpy as np
+import caltrain_tf as ct
 from caltrain_tf import metrics
 from tests.metrics.cases import probabilities
 probs, labels = probabilities(300, 4)
@@ -28,6 +30,9 @@ for kind, exact in (
 soft = metrics.SoftBinnedECE()
 soft.update_state(labels, probs)
 print(float(soft.result()))
+ct.figures.reliability_diagram(probs, labels)
+metrics.bootstrap(metrics.accuracy, probs, labels, 3)
+assert "tensorflow" not in sys.modules
 """
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from caltrain_tf import metrics
 from tests.metrics import naive
-from tests.metrics.calibration_error_test import BINNINGS
-from tests.metrics.calibration_error_test import VALUES
-from tests.metrics.calibration_error_test import golden
+from tests.metrics.binned_test import BINNINGS
+from tests.metrics.binned_test import VALUES
+from tests.metrics.binned_test import golden
 from tests.metrics.cases import CASES
 from tests.metrics.cases import probabilities
 from tests.metrics.cases import sample

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
-from caltrain_tf.metrics import blocks
+from caltrain_tf.metrics import binned
+from caltrain_tf.metrics import inputs
 from tests.metrics import naive
 from tests.metrics.cases import CASES
 from tests.metrics.cases import probabilities
@@ -128,9 +129,9 @@ def test_logits_and_probabilities_agree():
 def test_threads_change_nothing(monkeypatch):
     probs, labels = probabilities(3000, 10)
     alone = metrics.calibration_error(probs, labels)
-    monkeypatch.setattr(blocks, "SMALLEST_THREADED_BYTES", 0)
-    monkeypatch.setattr(blocks, "available_cores", lambda: 4)
-    monkeypatch.setattr("caltrain_tf.metrics.binning.ROWS_PER_BLOCK", 100)
+    monkeypatch.setattr(inputs, "SMALLEST_THREADED_BYTES", 0)
+    monkeypatch.setattr(inputs, "available_cores", lambda: 4)
+    monkeypatch.setattr(binned, "EXAMPLES_PER_BLOCK", 100)
     assert metrics.calibration_error(probs, labels) == pytest.approx(
         alone, abs=1e-15
     )
@@ -182,3 +183,94 @@ def test_properties(rows, num_bins, norm, binning, random):
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=f"Received: .*{message}"):
         metrics.calibration_error([[0.9, 0.1]], [0], **options)
+
+
+@pytest.mark.parametrize("num_examples", [1, 2, 7, 10, 100])
+@pytest.mark.parametrize("num_bins", [1, 2, 3, 15, 200])
+def test_equal_mass_edges(num_examples, num_bins):
+    values = np.random.default_rng(0).random(num_examples)
+    edges = binned.inner_edges(values, num_bins, "equal_mass")
+    assert edges.tolist() == naive.equal_mass_edges(values, num_bins)
+
+
+def test_bins_of_distinct_values_differ_by_at_most_one():
+    values = np.random.default_rng(0).random(1000)
+    edges = binned.inner_edges(values, 15, "equal_mass")
+    counts = np.bincount(binned.bin_indices(values, edges))
+    assert set(counts) <= {66, 67}
+
+
+def test_six_tenths_belongs_to_the_bin_above():
+    edges = binned.inner_edges(np.array([0.5]), 5, "equal_width")
+    assert binned.bin_indices(np.array([0.6]), edges).tolist() == [3]
+
+
+@pytest.mark.parametrize("num_bins", [15, 100])
+def test_an_edge_belongs_to_the_bin_above(num_bins):
+    edges = np.arange(1, num_bins) / num_bins
+    indices = binned.bin_indices(edges, edges)
+    assert indices.tolist() == list(range(1, num_bins))
+    assert binned.bin_indices(np.array([0.0, 1.0]), edges).tolist() == [
+        0,
+        num_bins - 1,
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sort_together(dtype):
+    generator = np.random.default_rng(0)
+    confidence = generator.random(1000).astype(dtype)
+    confidence[:5] = [0, 1, 1, 1e-40, np.finfo(dtype).tiny]
+    correct = generator.random(1000) < 0.5
+    got_confidence, got_correct, _ = binned.sort_together(confidence, correct)
+    order = np.lexsort((correct, confidence))
+    np.testing.assert_array_equal(got_confidence, confidence[order])
+    np.testing.assert_array_equal(got_correct, correct[order])
+    assert got_confidence.dtype == dtype
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("norm", [1, 2, math.inf])
+def test_mean_sweep_equals_the_definition(case, norm):
+    probs, labels = CASES[case]
+    error = metrics.mean_sweep_calibration_error(probs, labels, norm)
+    expected = naive.mean_sweep(probs, labels, norm)
+    assert error == pytest.approx(expected, abs=1e-7)
+
+
+def test_mean_sweep_separable_examples_take_as_many_bins_as_there_are():
+    confidence = np.linspace(0.6, 0.9, 2000)
+    probs = np.stack([confidence, 1 - confidence], axis=1)
+    labels = (confidence < 0.7).astype(int)
+    error = metrics.mean_sweep_calibration_error(probs, labels)
+    gaps = np.where(labels == 0, 1 - confidence, confidence)
+    assert error == pytest.approx(math.sqrt(np.mean(gaps**2)))
+
+
+def test_mean_sweep_bad_norm():
+    with pytest.raises(ValueError, match="Received: norm=0"):
+        metrics.mean_sweep_calibration_error([[0.9, 0.1]], [0], norm=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
+def test_reliability_curve_equals_the_definition(case, binning):
+    probs, labels = CASES[case]
+    curve = metrics.reliability_curve(probs, labels, 10, binning)
+    confidence, correct = naive.top(probs, labels)
+    for b, rows in enumerate(naive.members(confidence, 10, binning)):
+        assert curve.count[b] == len(rows)
+        if rows:
+            assert curve.accuracy[b] == pytest.approx(correct[rows].mean())
+            assert curve.confidence[b] == pytest.approx(confidence[rows].mean())
+        else:
+            assert np.isnan(curve.accuracy[b]) and np.isnan(curve.confidence[b])
+
+
+def test_reliability_curve_unpacks():
+    confidence, accuracy, count = metrics.reliability_curve(
+        *CASES["calibrated_10"], num_bins=4
+    )
+    assert confidence.shape == accuracy.shape == count.shape == (4,)
+    assert count.sum() == 800
+    assert (np.diff(confidence) > 0).all()

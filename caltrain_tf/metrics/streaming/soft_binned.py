@@ -1,0 +1,136 @@
+"""The streaming soft-binned calibration error."""
+
+import keras
+from keras import ops
+
+from caltrain_tf.checks import check_choice
+from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_flag
+from caltrain_tf.checks import check_number
+from caltrain_tf.metrics.binned import ESTIMATORS
+from caltrain_tf.metrics.streaming import histogram
+from caltrain_tf.metrics.streaming.base import StreamingMetric
+from caltrain_tf.ops import predictions
+from caltrain_tf.ops import soft_binning
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class SoftBinnedECE(StreamingMetric):
+    """`ct.losses.sb_ece` of all examples together, over a stream.
+
+    The loss of a batch depends on which examples are in it; this is the value
+    for the whole set. It needs a few sums for each bin. With
+    `binning="label"` that is so for `norm=2`.
+
+    Args:
+        num_bins: Number of bins, of equal width on [0, 1].
+        temperature: Softness of the bins.
+        norm: The exponent, at least 1; 2 with `binning="label"`.
+        binning: `"label"` or `"bin"`, as of the loss. (The hard-binned metrics
+            call it `estimator`; their `binning` is where bins begin.)
+        root: Whether to take the root at the end.
+        from_logits: Whether `y_pred` holds logits.
+        name: The metric's name.
+        dtype: Of the metric; the state is float32.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> metric = ct.metrics.SoftBinnedECE()
+        >>> metric.update_state([0], [[0.9, 0.1]])
+        >>> metric.update_state([1, 1], [[0.7, 0.3], [0.4, 0.6]])
+        >>> round(float(metric.result()), 4)
+        0.2652
+    """
+
+    def __init__(
+        self,
+        num_bins=15,
+        temperature=0.01,
+        norm=2,
+        binning="label",
+        root=True,
+        from_logits=False,
+        name="sb_ece",
+        dtype=None,
+        *,
+        multi_label=False,
+        ignore_class=None,
+    ):
+        norm = check_number("norm", norm, low=1, closed=True)
+        binning = check_choice("binning", binning, ESTIMATORS)
+        if binning == "label" and norm != 2:
+            raise ValueError(
+                '`norm` must be 2 with `binning="label"`: other powers are no '
+                f"sums over a stream. Received: norm={norm!r}"
+            )
+        super().__init__(
+            name,
+            dtype,
+            from_logits,
+            multi_label,
+            ignore_class,
+            num_bins=check_count("num_bins", num_bins),
+            temperature=check_number("temperature", temperature, low=0),
+            norm=norm,
+            binning=binning,
+            root=check_flag("root", root),
+        )
+        # Of each bin: mass, excess, and two moments of the distance of
+        # confidences from its centre, which is small, as is its rounding. Then
+        # the number of examples, which is the same for all bins.
+        self.add_sums(5, self.num_bins)
+
+    def updated(self, state, batch):
+        """The state with a batch."""
+        confidence = predictions.confidence(batch.predictions, self.from_logits)
+        correct = predictions.correctness(batch.labels, batch.predictions)
+        membership = soft_binning.soft_membership(
+            confidence, self.num_bins, self.temperature
+        )
+        membership = membership * batch.sample_weight[:, None]
+        distance = confidence[:, None] - self._centres()
+        counts = ops.cast(batch.sample_weight != 0, "float32")
+        values = [
+            membership,
+            membership * (confidence - correct)[:, None],
+            membership * distance,
+            membership * ops.square(distance),
+            ops.ones_like(membership) * counts[:, None],
+        ]
+        return histogram.add(
+            state, ops.stack([ops.sum(value, axis=0) for value in values])
+        )
+
+    def value(self, sums):
+        """The error; equations 11 and 12 of the paper."""
+        mass, excess, distance, square, count = ops.unstack(sums, num=5)
+        all_mass = ops.sum(mass)
+        # As in the loss, whose weights have a mean of 1.
+        smallest = soft_binning.SMALLEST_MASS * all_mass
+        safe_mass = ops.maximum(mass, ops.divide_no_nan(smallest, count))
+        scale = 1.0
+        if self.binning == "bin":
+            gap = ops.divide_no_nan(ops.abs(excess), safe_mass)
+            # A high power of a small gap would underflow.
+            scale = ops.max(gap)
+            powers = ops.power(ops.divide_no_nan(gap, scale), self.norm)
+        else:
+            # The mean of (accuracy - c)^2 is (accuracy - mean)^2 + variance.
+            distance = ops.divide_no_nan(distance, mass)
+            variance = ops.divide_no_nan(square, mass)
+            variance = ops.maximum(variance - ops.square(distance), 0.0)
+            confidence = self._centres() + distance
+            hits = mass * confidence - excess
+            accuracy = ops.divide_no_nan(hits, safe_mass)
+            powers = ops.square(accuracy - confidence) + variance
+        mean = ops.divide_no_nan(ops.sum(mass * powers), all_mass)
+        if self.root:
+            return ops.power(mean, 1.0 / self.norm) * scale
+        return mean * scale**self.norm
+
+    def _centres(self):
+        return (ops.arange(self.num_bins, dtype="float32") + 0.5) / (
+            self.num_bins
+        )
