@@ -24,8 +24,10 @@ class Objective:
         self.l2_on = l2_on
         self.has_parts = hasattr(loss, "parts") and hasattr(loss, "beta")
         self.communicates = bool(getattr(loss, "cross_replica", False))
-        # Losses of a whole batch have `value` and weigh examples inside it.
-        self.weighs_inside = self.has_parts or hasattr(loss, "value")
+        # Losses of a whole batch weigh examples inside their function.
+        function = getattr(loss, "function", None)
+        of_batch = not getattr(function, "per_example", True)
+        self.weighs_inside = self.has_parts or of_batch
         parts = ("primary_loss", "secondary_loss") if self.has_parts else ()
         self.names = ("loss", *parts, *(("l2_loss",) if l2 else ()))
 

@@ -178,6 +178,7 @@ def test_a_transform_sees_pixels_and_places(digits):
 
 def test_the_training_split_is_normalised(digits):
     images, _, _ = next(iter(digits.eval_batches("train", 1150)))
+    # The constants have four digits.
     assert np.mean(images) == pytest.approx(0, abs=1e-3)
     assert np.std(images) == pytest.approx(1, abs=1e-3)
 

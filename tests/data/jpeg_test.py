@@ -36,8 +36,9 @@ def test_central_crop_is_seven_eighths_of_the_shorter_side():
     image = jpeg.central_crop(gradient_file(240, 480), 210).numpy()
     assert image.shape == (210, 210, 3) and image.dtype == np.uint8
     top, bottom, left, right = corners(image)
-    assert (top, bottom) == pytest.approx((15 / 240, 225 / 240), abs=0.015)
-    assert (left, right) == pytest.approx((135 / 480, 345 / 480), abs=0.015)
+    # JPEG loses up to 0.011; the whole of the shorter side would be 0.06 off.
+    assert (top, bottom) == pytest.approx((15 / 240, 225 / 240), abs=0.03)
+    assert (left, right) == pytest.approx((135 / 480, 345 / 480), abs=0.03)
 
 
 def test_random_crops_have_the_standard_areas_and_ratios():

@@ -26,7 +26,10 @@ FILES = (
 def runs(tmp_path_factory):
     """Two seeds of an objective."""
     folder = tmp_path_factory.mktemp("runs")
-    train(tiny(), str(folder / "seed0"))
+    config = tiny()
+    config.epochs = 1
+    config.optimizer.decay_epochs = ()
+    train(config, str(folder / "seed0"))
     shutil.copytree(folder / "seed0", folder / "more" / "seed1")
     config = json.loads((folder / "seed0" / "config.json").read_text())
     config["seed"] = 1
@@ -47,7 +50,7 @@ def test_finished_runs_are_found(runs):
 
 def test_the_network_is_that_of_the_predictions(runs):
     _, data, model, checkpoint = shift.load_run(runs / "seed0")
-    assert checkpoint == "checkpoints/ckpt-9"
+    assert checkpoint == "checkpoints/ckpt-3"
     rows = ct.evaluation.evaluate_shift(
         model, data, corruptions=[], calibrators={}
     )

@@ -247,6 +247,7 @@ def test_distances_are_those_to_the_edges_of_a_square():
     assert (found[20] > 0).sum() == 2 and (found[:, 20] > 0).sum() == 2
     distance = weather.distance_to_edges(image, 50, 150).numpy()[0, ..., 0]
     exact = scipy.ndimage.distance_transform_edt(~found)
+    # A chamfer of 5 x 5 is up to 2% off on any machine.
     np.testing.assert_allclose(
         np.minimum(distance, 20), np.minimum(exact, 20), rtol=0.03
     )
