@@ -248,9 +248,17 @@ class Rows(Data):
         Folds are shuffled, and have the same shares of the classes.
         """
         order = np.random.default_rng(seed).random(len(self.labels))
-        fold = deal(self.labels, order, num_folds)
+        fold = np.full(len(self.labels), -1)
+        fold[self.count] = deal(
+            self.labels[self.count], order[self.count], num_folds
+        )
         for i in range(num_folds):
             yield self.only(fold != i), self.only(fold == i)
+
+    @property
+    def count(self):
+        """An index of the rows whose weight is not 0."""
+        return slice(None) if self.weights is None else self.weights > 0
 
     def changed(self, function):
         """As `Data.changed`, at once if the rows are few."""
@@ -327,7 +335,7 @@ class Changed(Data):
 class Stream(Data):
     """Rows that are read anew in every pass, one batch at a time."""
 
-    def __init__(self, batches, read_batch, choose=None):
+    def __init__(self, batches, read_batch, choose=None, num_classes=None):
         """Keeps what is needed to read them.
 
         Args:
@@ -336,18 +344,20 @@ class Stream(Data):
             read_batch: Function of a batch that returns `Rows`.
             choose: Called at the beginning of a pass; returns a function of
                 `Rows` that returns the chosen ones. By default all are.
+            num_classes: By default that of the first batch.
         """
         self.batches = batches
         self.read_batch = read_batch
         self.choose = choose
-        self.num_classes = None
-        first = next(self._rows(), None)
-        if first is None:
-            raise ValueError(
-                "`logits` must be a dataset of at least one batch. "
-                "Received: an empty dataset"
-            )
-        self.num_classes = first.num_classes
+        self.num_classes = num_classes
+        if num_classes is None:
+            first = next(self._rows(), None)
+            if first is None:
+                raise ValueError(
+                    "`logits` must be a dataset of at least one batch. "
+                    "Received: an empty dataset"
+                )
+            self.num_classes = first.num_classes
 
     def in_memory_if_small(self):
         """`Rows` if they take little memory, else this stream."""
@@ -375,10 +385,13 @@ class Stream(Data):
         """About `num_rows` of the first rows; fewer if they are large."""
         parts, count, size = [], 0, 0
         for rows in self._rows():
-            parts.append(rows.sample(num_rows))
-            count += len(parts[-1].labels)
-            size += parts[-1].values.nbytes
-            if count >= num_rows or size >= SMALL_BYTES:
+            part = rows.sample(num_rows)
+            new = len(part.labels[part.count])
+            if new:
+                parts.append(part)
+                count += new
+                size += part.values.nbytes
+            if count >= num_rows or (count and size >= SMALL_BYTES):
                 break
         return _joined(parts)
 
@@ -389,7 +402,10 @@ class Stream(Data):
         fold to another if a dataset shuffles itself anew in each pass. Equal
         rows are dealt to the folds in turn.
         """
-        parts = [(_fingerprints(rows), rows.labels) for rows in self._rows()]
+        parts = [
+            (_fingerprints(rows)[rows.count], rows.labels[rows.count])
+            for rows in self._rows()
+        ]
         keys, labels = map(np.concatenate, zip(*parts, strict=True))
         fold = deal(labels, keys, num_folds)
         order = np.argsort(keys)
@@ -402,7 +418,9 @@ class Stream(Data):
                     (of_rows(rows) == index) == held_out
                 )
 
-            return Stream(self.batches, self.read_batch, begin)
+            return Stream(
+                self.batches, self.read_batch, begin, self.num_classes
+            )
 
         for i in range(num_folds):
             yield chooser(i, held_out=False), chooser(i, held_out=True)
@@ -451,8 +469,8 @@ class _FoldsOfPass:
         self.seen = np.zeros(len(keys), np.int64)
 
     def __call__(self, rows):
-        """The folds of some rows `(n,)`."""
-        keys = _fingerprints(rows)
+        """The folds of some rows `(n,)`; -1 for those of weight 0."""
+        keys = _fingerprints(rows)[rows.count]
         order = np.argsort(keys)
         first = np.searchsorted(self.keys, keys[order])
         # The first, second, ... of equal rows.
@@ -467,8 +485,10 @@ class _FoldsOfPass:
                 "often, in the first pass"
             )
         np.add.at(self.seen, first, 1)
-        fold = np.empty(len(keys), np.int64)
-        fold[order] = self.fold[place]
+        fold_of_keys = np.empty(len(keys), np.int64)
+        fold_of_keys[order] = self.fold[place]
+        fold = np.full(len(rows.labels), -1)
+        fold[rows.count] = fold_of_keys
         return fold
 
 

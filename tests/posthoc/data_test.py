@@ -344,6 +344,18 @@ def test_large_arrays_have_the_folds_of_small_ones(monkeypatch):
     np.testing.assert_allclose(small.scale_, large.scale_, rtol=1e-4)
 
 
+@pytest.mark.parametrize("small_bytes", [0, data.SMALL_BYTES])
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_no_fold_is_without_rows_that_count(
+    small_bytes, as_batches, monkeypatch
+):
+    monkeypatch.setattr(data, "SMALL_BYTES", small_bytes)
+    labels = np.where(np.arange(120) < 110, -1, LABELS)
+    fit = ct.posthoc.VectorScaling(ignore_class=-1).fit
+    arguments = (batches(50, LOGITS, labels),) if as_batches else ()
+    fit(*(arguments or (LOGITS, labels)))
+
+
 def test_classes_in_turn_do_not_spoil_cross_validation():
     # Every fifth row as a fold would leave two of ten classes out.
     logits, labels = calibrated(2000, 10, seed=3)
