@@ -169,10 +169,10 @@ def read(
         )
     shape, num_classes = probs.shape[:-1], probs.shape[-1]
     probs = probs.reshape(-1, num_classes)
-    ids, counts = _read_labels(labels, shape, num_classes, ignore_class)
+    ids, counts = read_labels(labels, shape, num_classes, ignore_class)
     weight = None
     if sample_weight is not None:
-        weight = _read_weight(sample_weight, shape)
+        weight = read_weight(sample_weight, shape)
         if not weight.all():
             counts = weight > 0 if counts is None else counts & (weight > 0)
     if counts is not None:
@@ -252,12 +252,6 @@ def check_predictions(predictions, labels, from_logits=False, name="probs"):
     return predictions, labels.astype(np.int64, copy=False)
 
 
-def as_labels(labels, num_rows, num_classes):
-    """`labels` as checked class ids `(n,)`, int64."""
-    labels, _ = _read_labels(labels, (num_rows,), num_classes, None)
-    return labels.astype(np.int64, copy=False)
-
-
 def top_label(predictions, labels, from_logits=False):
     """`top_labels` without weights: confidences and correctness."""
     return top_labels(predictions, labels, from_logits)[:2]
@@ -301,7 +295,13 @@ def available_cores():
 
 
 def check_block(
-    block, index, from_logits=False, name="probs", lowest=None, highest=None
+    block,
+    index,
+    from_logits=False,
+    name="probs",
+    lowest=None,
+    highest=None,
+    remedy="pass `from_logits=True`",
 ):
     """Raises if a row of this block is not what it should be.
 
@@ -314,6 +314,7 @@ def check_block(
         lowest: The smallest value of the block, or a bound that it meets, if it
             is known already.
         highest: The largest value of the block, if it is known already.
+        remedy: What a user should do whose probabilities are logits.
     """
     # NaN goes through min, max and sum, and compares false with anything.
     low = block.min() if lowest is None else lowest
@@ -332,7 +333,7 @@ def check_block(
         if problem:
             expected, received = problem
             if not from_logits:
-                expected += ". If they are logits, pass `from_logits=True`"
+                expected += f". If they are logits, {remedy}"
             row = index(row) if callable(index) else index + row
             raise ValueError(
                 f"`{name}` must hold {expected}. "
@@ -382,7 +383,7 @@ def row_sums(block):
     return np.einsum("ij->i", block)
 
 
-def _read_labels(labels, shape, num_classes, ignore_class):
+def read_labels(labels, shape, num_classes, ignore_class):
     """Class ids `(n,)`, and booleans `(n,)` where they count, or None."""
     num_examples = int(np.prod(shape))
     if labels is None:
@@ -444,7 +445,7 @@ def _ids_of_one_hot(labels, shape):
     return ids
 
 
-def _read_weight(sample_weight, shape):
+def read_weight(sample_weight, shape):
     """Weights `(n,)`, float64."""
     weight = as_array("sample_weight", sample_weight)
     if weight.shape == (*shape, 1):

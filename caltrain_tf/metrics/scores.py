@@ -107,11 +107,6 @@ def nll_of_examples(examples):
     return examples.map(of_block)[0]
 
 
-def nll_of_rows(probs, labels, from_logits=False):
-    """The negative log-likelihood of each example, `(n,)`."""
-    return nll_of_examples(read(probs, labels, from_logits))
-
-
 def brier_score(
     probs,
     labels,
@@ -165,11 +160,6 @@ def brier_of_examples(examples):
         return (np.maximum(squares - of_label**2, 0) + (1 - of_label) ** 2,)
 
     return examples.map(of_block)[0]
-
-
-def brier_of_rows(probs, labels, from_logits=False):
-    """The Brier score of each example, `(n,)`."""
-    return brier_of_examples(read(probs, labels, from_logits))
 
 
 def average_uncertainty(

@@ -239,7 +239,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         result = np.empty(values.shape, np.float64 if is_double else np.float32)
 
         def block(i, j):
-            rows = data.to_logits(values[i:j], self.from_probs, check_from=i)
+            rows = data.to_logits(values[i:j], self.from_probs, index=i)
             result[i:j] = finish(self._transform(rows), values.shape[1])
             return not self.from_probs and data.look_odd(values[i:j])
 

@@ -7,16 +7,17 @@ from scipy import stats
 from sklearn.base import clone
 
 from caltrain_tf.checks import check_count
-from caltrain_tf.metrics.inputs import top_label
-from caltrain_tf.metrics.scores import brier_of_rows
-from caltrain_tf.metrics.scores import nll_of_rows
+from caltrain_tf.metrics.binned import error_of_confidence
+from caltrain_tf.metrics.inputs import read
+from caltrain_tf.metrics.inputs import top_labels
+from caltrain_tf.metrics.scores import brier_of_examples
+from caltrain_tf.metrics.scores import nll_of_examples
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc.affine import MatrixScaling
 from caltrain_tf.posthoc.affine import VectorScaling
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
-from caltrain_tf.posthoc.temperature import HardBinnedError
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 METRICS = ("nll", "brier", "ece", "accuracy")
@@ -232,16 +233,17 @@ def _out_of_fold(calibrator, logits, labels, weights, fold, cv):
 
 def _resampled(logits, labels, weights, num_bins, num_samples, seed):
     """Metrics on all rows and on resamples, `(1 + num_samples, metrics)`."""
-    nll = nll_of_rows(logits, labels, from_logits=True)
-    brier = brier_of_rows(logits, labels, from_logits=True)
-    confidence, correct = top_label(logits, labels, from_logits=True)
+    examples = read(logits, labels, from_logits=True)
+    nll, brier = nll_of_examples(examples), brier_of_examples(examples)
+    confidence, correct, _ = top_labels(logits, labels, from_logits=True)
     means = np.stack([nll, brier, correct], axis=1)
-    error = HardBinnedError(num_bins)
 
     def metrics(rows):
         chosen = None if weights is None else weights[rows]
         nll, brier, accuracy = np.average(means[rows], axis=0, weights=chosen)
-        ece = error(confidence[rows], correct[rows], chosen)
+        ece = error_of_confidence(
+            confidence[rows], correct[rows], num_bins, weight=chosen
+        )
         return nll, brier, ece, accuracy
 
     generator = np.random.default_rng(seed)

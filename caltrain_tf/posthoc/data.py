@@ -14,9 +14,12 @@ from caltrain_tf.checks import are_probabilities
 from caltrain_tf.checks import as_array
 from caltrain_tf.checks import warn
 from caltrain_tf.layers import SMALLEST_PROBABILITY
-from caltrain_tf.metrics.inputs import as_labels
+from caltrain_tf.metrics.inputs import as_float
 from caltrain_tf.metrics.inputs import check_block
 from caltrain_tf.metrics.inputs import map_blocks
+from caltrain_tf.metrics.inputs import read_labels
+from caltrain_tf.metrics.inputs import read_weight
+from caltrain_tf.metrics.inputs import two_classes
 
 # What one core works on at a time. Fits into an L2 cache of 2 MiB with one
 # temporary, and is large enough for NumPy's cost of a call not to matter.
@@ -124,24 +127,23 @@ def flatten(predictions, multi_label=False, name="logits"):
     return predictions.reshape(-1, width), shape
 
 
-def to_logits(values, from_probs=False, check_from=None, name="logits"):
+def to_logits(values, from_probs=False, index=None):
     """Some rows of `flatten` as logits `(n, K)` of float32 or float64.
 
     Args:
         values: `(n, K)`, or `(n, 1)`, which become [0, z] or [1 - p, p].
         from_probs: Whether they are probabilities. Those below
             `SMALLEST_PROBABILITY` are taken to be that.
-        check_from: The number of the first row, to check values; else None.
-        name: Name used for `values` in error messages.
+        index: To check values: the number of the first row, or a function from
+            a row to its number; else None.
     """
-    if values.dtype not in (np.float32, np.float64):
-        # Half precision is what accelerators return.
-        values = values.astype(np.float32)
+    values = as_float(values)
+    if index is not None:
+        remedy = "construct the calibrator without `from_probs=True`"
+        check_block(values, index, not from_probs, "logits", remedy=remedy)
     if values.shape[1] == 1:
-        other = 1 - values if from_probs else np.zeros_like(values)
-        values = np.concatenate([other, values], axis=1)
-    if check_from is not None:
-        check_block(values, check_from, not from_probs, name)
+        values = two_classes(values[:, 0], not from_probs)
+        values = np.ascontiguousarray(values)
     if from_probs:
         return np.log(np.maximum(values, SMALLEST_PROBABILITY))
     return values
@@ -270,23 +272,22 @@ class Rows(Data):
     def _block(self, i, j, check=False):
         """The rows from i to j, unless all of them have the weight 0."""
         values, labels, weights = self.values[i:j], self.labels[i:j], None
-        first = self.start + i if check else None
+        kept = None
         if self.weights is not None:
             weights = self.weights[i:j]
-            kept = weights > 0
-            if not kept.all():
-                if check:
-                    # A valid value of either kind, so that the error for
-                    # another row has the number that the user knows.
-                    blank = 1 / self.num_classes
-                    blanked = np.where(kept[:, None], values, blank)
-                    to_logits(blanked, self.from_probs, first)
-                    first = None
+            if not weights.all():
+                kept = np.flatnonzero(weights)
                 values, labels = values[kept], labels[kept]
                 weights = weights[kept]
+
+        def index(row):
+            return self.start + i + (row if kept is None else kept[row])
+
         if len(labels):
             odd = check and not self.from_probs and look_odd(values)
-            logits = to_logits(values, self.from_probs, first)
+            logits = to_logits(
+                values, self.from_probs, index if check else None
+            )
             yield logits, labels, weights, odd
 
     def only(self, chosen):
@@ -539,53 +540,13 @@ def _read_arrays(
     logits, labels, sample_weight, from_probs, multi_label, ignore_class
 ):
     values, shape = flatten(logits, multi_label)
-    num_classes = max(values.shape[1], 2)
-    is_binary = multi_label or len(shape) == 1
-    examples = shape if is_binary else shape[:-1]
-    labels = as_array("labels", labels)
+    if not multi_label and len(shape) > 1:
+        shape = shape[:-1]
+    labels, counts = read_labels(labels, shape, values.shape[1], ignore_class)
     weights = None
     if sample_weight is not None:
-        weights = _read_weights(sample_weight, examples)
-    if labels.shape in (examples, (*examples, 1)):
-        labels = labels.reshape(-1)
-        if ignore_class is not None:
-            ignored = labels == ignore_class
-            labels = np.where(ignored, 0, labels)
-            weights = np.where(ignored, 0, 1.0 if weights is None else weights)
-    elif labels.shape != shape:
-        raise ValueError(
-            f"`labels` must hold class ids {examples}, or one-hot rows "
-            f"{(*examples, num_classes)}, for `logits` of the shape {shape}. "
-            f"Received: labels.shape={labels.shape}"
-        )
-    elif ignore_class is not None:
-        raise ValueError(
-            "`labels` must hold class ids where `ignore_class` is given. "
-            f"Received: labels.shape={labels.shape}"
-        )
-    else:
-        labels = labels.reshape(-1, num_classes)
-    labels = as_labels(labels, len(values), num_classes)
+        weights = read_weight(sample_weight, shape)
+    if counts is not None:
+        labels = np.where(counts, labels, 0)
+        weights = np.where(counts, 1.0 if weights is None else weights, 0.0)
     return Rows(values, labels, weights, from_probs)
-
-
-def _read_weights(sample_weight, examples):
-    """Weights `(n,)` of the examples, broadcast over axes that they lack."""
-    weights = as_array("sample_weight", sample_weight)
-    if weights.shape == (*examples, 1):
-        weights = weights[..., 0]
-    if not weights.ndim or weights.shape != examples[: weights.ndim]:
-        raise ValueError(
-            f"`sample_weight` must have the shape {examples}, or the first of "
-            f"these axes. Received: sample_weight.shape={weights.shape}"
-        )
-    weights = weights.astype(np.float64)
-    invalid = ~(np.isfinite(weights) & (weights >= 0))
-    if invalid.any():
-        raise ValueError(
-            "`sample_weight` must hold finite numbers >= 0. "
-            f"Received: {weights[invalid][0]}"
-        )
-    missing = (1,) * (len(examples) - weights.ndim)
-    weights = weights.reshape(*weights.shape, *missing)
-    return np.broadcast_to(weights, examples).reshape(-1)

@@ -19,6 +19,7 @@ the logits' precision, over rows in float64.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -148,7 +149,7 @@ class TemperatureScaling(Calibrator):
             search = Search(rows, error, start, view.spread, SMOOTH_GRID)
             position = search.lowest_of_smooth_error()
         else:
-            error = HardBinnedError(self.num_bins)
+            error = partial(error_of_confidence, num_bins=self.num_bins)
             search = Search(rows, error, start, view.spread, JUMPING_GRID)
             position = search.lowest_of_jumping_error()
         if not search.is_inside(position):
@@ -609,32 +610,9 @@ class Panel:
 
     def error(self, function, position):
         """An error at log b = `position`."""
-        return function(self.confidence(position), self.correct, self.weights)
-
-
-class HardBinnedError:
-    """The l2 calibration error over bins of equal mass."""
-
-    def __init__(self, num_bins):
-        """Takes the number of bins."""
-        self.num_bins = num_bins
-
-    def __call__(self, confidence, correct, weights=None):
-        """The error of confidences `(N,)` that were right or wrong `(N,)`."""
-        if weights is None:
-            return error_of_confidence(confidence, correct, self.num_bins)
-        order = np.argsort(confidence)
-        mass = np.cumsum(weights[order])
-        # The place of an example in the bins, in their number.
-        place = mass[:-1] * self.num_bins / mass[-1]
-        edges = confidence[order][
-            np.searchsorted(place, np.arange(1, self.num_bins), "right")
-        ]
-        bins = np.searchsorted(edges, confidence, side="right")
-        gap = np.bincount(bins, weights * (confidence - correct))
-        mass = np.bincount(bins, weights)
-        used = mass > 0
-        return math.sqrt(np.sum(gap[used] ** 2 / mass[used]) / mass.sum())
+        return function(
+            self.confidence(position), self.correct, weight=self.weights
+        )
 
 
 class SoftBinnedError:
@@ -646,7 +624,7 @@ class SoftBinnedError:
         self.temperature = temperature
         self.binning = binning
 
-    def __call__(self, confidence, correct, weights=None):
+    def __call__(self, confidence, correct, weight=None):
         """The error of confidences `(N,)` that were right or wrong `(N,)`.
 
         Both kinds of bins need only the sums of u, u c, u a and u c^2 over the
@@ -655,15 +633,15 @@ class SoftBinnedError:
         sum u (A - c)^2 = A^2 sum u - 2 A sum u c + sum u c^2.
         """
         count = len(confidence)
-        if weights is not None:
-            weights = weights * (count / weights.sum())
+        if weight is not None:
+            weight = weight * (count / weight.sum())
 
         def block(start, stop):
             c, a = confidence[start:stop], correct[start:stop]
             membership = self._membership(c)
             share = 1.0 / membership.sum(axis=0)
-            if weights is not None:
-                share *= weights[start:stop]
+            if weight is not None:
+                share *= weight[start:stop]
             columns = np.stack([share, share * c, share * a, share * c * c])
             return columns @ membership.T
 

@@ -7,7 +7,6 @@ from scipy.optimize import minimize_scalar
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc.temperature import HardBinnedError
 from caltrain_tf.posthoc.temperature import Panel
 from caltrain_tf.posthoc.temperature import SoftBinnedError
 from caltrain_tf.posthoc.temperature import evaluate_nodes
@@ -221,16 +220,24 @@ def test_weights_are_repetitions_of_rows():
     for error in (
         SoftBinnedError(15, 0.01, "bin"),
         SoftBinnedError(15, 0.01, "label"),
-        HardBinnedError(3),
     ):
         expected = error(
             np.repeat(confidence, repeat), np.repeat(correct, repeat)
         )
         for scale in (1.0, 1e-7):
             found = error(confidence, correct, scale * weights)
-            # Equal-mass edges of weights are not rounded to whole examples.
-            slack = 2e-2 if isinstance(error, HardBinnedError) else 1e-6
-            assert found == pytest.approx(expected, rel=slack)
+            assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_weights_of_hard_bins_are_repetitions_of_rows():
+    logits, labels = calibrated(200, 3)
+    weights = np.random.default_rng(0).integers(0, 3, 200)
+    scaler = ct.posthoc.TemperatureScaling("hb_ece")
+    expected = scaler.fit(
+        np.repeat(logits, weights, axis=0), np.repeat(labels, weights)
+    ).temperature_
+    found = scaler.fit(logits, labels, 1e-7 * weights).temperature_
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_saturated_confidences_and_empty_bins():
