@@ -11,7 +11,7 @@ ALL = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {
     "__pycache__"
 }
 # Files beside the rooms that every room may import.
-SHARED = {"checks", "layers"}
+SHARED = {"checks", "files", "layers"}
 # room -> (our rooms, outside libraries) that it may import.
 ROOMS = {
     "ops": (set(), {"keras"}),
@@ -25,13 +25,14 @@ ROOMS = {
     "models": (set(), {"keras"}),
     "data": (
         set(),
-        {"numpy", "sklearn", "tensorflow", "tensorflow_datasets"},
+        # Keras: it reads folders of images.
+        {"keras", "numpy", "sklearn", "tensorflow", "tensorflow_datasets"},
     ),
     "training": (set(), {"keras", "numpy", "tensorflow"}),
     "evaluation": (
         {"data", "metrics", "ops", "posthoc"},
         # SciPy: the t distribution of the paired test.
-        {"numpy", "scipy", "tensorflow"},
+        {"numpy", "scipy", "tensorflow", "tqdm"},
     ),
     "figures": ({"metrics"}, {"matplotlib", "numpy"}),
     "experiments": (
@@ -99,7 +100,7 @@ def test_a_room_imports_only_what_it_may(room):
 @pytest.mark.parametrize("name", sorted(SHARED))
 def test_shared_files_stand_alone(name):
     # TensorFlow: `layers` has a fused normalisation, which Keras has not.
-    libraries = {"keras", "numpy", "tensorflow"}
+    libraries = {"etils", "keras", "numpy", "tensorflow"}
     for module in imported_modules(PACKAGE / f"{name}.py"):
         top = module.split(".")[0]
         assert top in libraries | sys.stdlib_module_names, module
