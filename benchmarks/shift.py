@@ -1,73 +1,46 @@
-"""Share of the pure forward pass in the shift benchmark's time.
+"""Share of the network's forward pass in the shift benchmark's time.
 
     python benchmarks/shift.py [--model=NAME] [--num_examples=N]
         [--corruptions=fog,snow] [--severity=S]
 
 In half a minute: --num_examples=512 --corruptions=fog,defocus_blur,pixelate
 
-First each corruption by itself, without the network. Then the network, WRN-10-1
-of the quickstart when none is named, runs over corrupted sets of 32 x 32 pixels
-as the evaluation does, one after another, in turns with passes over as many
-inputs that are in memory: `plain` is the compiled network, a batch at a time,
-`ours` the evaluation's way to run it, two batches at once on a processor. Below
-them are their shares of the time of `all`, the sets with their images. All of
-it twice: in the processor's time, summed over its cores, which other programs
-disturb less, and by the clock, where images are made while the network runs.
-`stored` are sets as of the published arrays. Numbers are medians over the
-turns.
+First the time of each corruption by itself, without the network. Then the
+network, WRN-10-1 of the quickstart when none is named, runs over corrupted sets
+of 32 x 32 pixels as `evaluate_shift` does, in turns with passes over as many
+inputs that are in memory. `made` are sets that are made on the fly, `stored`
+such as the published arrays. By the clock; medians over the turns.
 """
 
 import argparse
+import functools
 import tempfile
 import time
 
 import numpy as np
 
 import caltrain_tf as ct
-from caltrain_tf.evaluation.inference import compiled
-from caltrain_tf.evaluation.inference import outputs
-from caltrain_tf.evaluation.inference import walk
+from caltrain_tf.evaluation.predictions import Inference
 
 BATCH_SIZE = 256
 TURNS = 3
-CLOCKS = (time.process_time, time.perf_counter)
 
 
-def times(*functions):
-    """Returns processor and clock time by turn and function.
+def seconds(*functions):
+    """Returns the times by turn and function.
 
-    They take turns, since other programs may disturb any of them.
+    They take turns, since other programs may disturb any of them. The first
+    turn, in which functions are compiled, does not count.
     """
     rows = []
     for _ in range(TURNS + 1):
         row = []
         for function in functions:
-            starts = [clock() for clock in CLOCKS]
+            start = time.perf_counter()
             function()
-            row.append(
-                [
-                    clock() - start
-                    for clock, start in zip(CLOCKS, starts, strict=True)
-                ]
-            )
+            row.append(time.perf_counter() - start)
         rows.append(row)
-    # Without the first turn, in which functions are compiled.
     return np.array(rows[1:])
-
-
-def stored_sets(folder, images, labels):
-    """Returns the images as published arrays."""
-    np.save(f"{folder}/fog.npy", np.tile(images, (5, 1, 1, 1)))
-    np.save(f"{folder}/labels.npy", np.tile(labels, 5))
-
-    class Cifar:
-        name = "cifar10"
-        image_shape = (32, 32, 3)
-        eval_batches = ct.data.ArrayData(
-            "cifar10", {"test": (images, labels)}
-        ).eval_batches
-
-    return ct.data.PublishedArrays(Cifar, folder)
 
 
 def arguments():
@@ -93,7 +66,7 @@ def arguments():
 
 
 def main():
-    """Prints a row for each corruption, and those of whole walks."""
+    """Prints a row for each corruption, and those of whole sets."""
     args = arguments()
     model = ct.models.get(args.model, num_classes=10, input_shape=(32, 32, 3))
     rng = np.random.default_rng(0)
@@ -101,39 +74,12 @@ def main():
     images = rng.integers(0, 256, shape, dtype=np.uint8)
     labels = rng.integers(0, 10, args.num_examples)
     data = ct.data.ArrayData("random", {"test": (images, labels)})
-    infer = compiled(model)
-    inputs = [batch[:1] for batch in data.eval_batches("test", BATCH_SIZE)]
-
-    def walk_row(label, sets, shifts):
-        def plain():
-            for (batch,) in inputs * len(shifts):
-                infer(batch).numpy()
-
-        def ours():
-            for _ in outputs(infer, inputs * len(shifts)):
-                pass
-
-        def whole():
-            for _ in walk(infer, sets, shifts, BATCH_SIZE, args.num_examples):
-                pass
-
-        turns = times(plain, ours, whole)
-        per_image = 1e6 / (len(shifts) * args.num_examples)
-        micros = np.median(turns, axis=0) * per_image
-        shares = np.median(turns / turns[:, -1:], axis=0)
-        for name, values, form in (
-            (label, micros, ".0f"),
-            ("", shares[:-1], ".0%"),
-        ):
-            cells = [
-                "".join(f"{value:>9{form}}" for value in column).ljust(33)
-                for column in values.T
-            ]
-            print(f"{name:<18}" + "".join(cells).rstrip(), flush=True)
-
+    inference = Inference(model)
+    in_memory = data.eval_batches("test", BATCH_SIZE).cache()
+    per_image = 1e6 / args.num_examples
     print(
-        f"{args.model}, {args.num_examples} images a set, severity "
-        f"{args.severity}; us an image\n\n{'':<20}{'processor time':>14}"
+        f"{args.model}, {args.num_examples} images per set, severity "
+        f"{args.severity}; microseconds per image\n"
     )
     for corruption in args.corruptions:
         corrupt = ct.data.corruptions.get(corruption, args.severity)
@@ -141,21 +87,36 @@ def main():
         def make(corrupt=corrupt):
             for start in range(0, args.num_examples, BATCH_SIZE):
                 few = images[start : start + BATCH_SIZE]
-                corrupt(few, np.arange(start, start + len(few))).numpy()
+                corrupt(few, np.arange(start, start + len(few)))
 
-        made = np.median(times(make)[:, 0, 0]) * 1e6 / args.num_examples
-        print(f"{corruption:<20}{made:>14.0f}", flush=True)
-    title = f"{'plain':>9}{'ours':>9}{'all':>9}".ljust(33)
-    print(
-        f"\n{'':<18}{'processor time':^27}{'':6}{'wall clock':^27}\n"
-        f"{'':<18}{title * len(CLOCKS)}".rstrip()
-    )
+        made = np.median(seconds(make)) * per_image
+        print(f"{corruption:<20}{made:>10.0f}", flush=True)
+    print(f"\n{'':<20}{'network':>10}{'all':>10}{'share':>10}")
+
+    def row(label, sets, shifts):
+        def network():
+            for _ in shifts:
+                inference.predict(lambda *_, **__: in_memory, BATCH_SIZE)
+
+        def whole():
+            for shift in shifts:
+                make_batches = functools.partial(sets.batches, *shift)
+                inference.predict(make_batches, BATCH_SIZE)
+
+        turns = seconds(network, whole)
+        share = np.median(turns[:, 0] / turns[:, 1])
+        micros = np.median(turns, axis=0) * per_image / len(shifts)
+        cells = "".join(f"{value:>10.0f}" for value in micros)
+        print(f"{label:<20}{cells}{share:>10.0%}", flush=True)
+
     shifts = [(corruption, args.severity) for corruption in args.corruptions]
-    walk_row("all, on the fly", ct.data.GeneratedSets(data), shifts)
+    row("made", ct.data.GeneratedSets(data), shifts)
     with tempfile.TemporaryDirectory() as folder:
-        stored = stored_sets(folder, images, labels)
         severities = ct.data.corruptions.SEVERITIES
-        walk_row("stored", stored, [("fog", level) for level in severities])
+        np.save(f"{folder}/fog.npy", np.concatenate([images] * len(severities)))
+        np.save(f"{folder}/labels.npy", np.tile(labels, len(severities)))
+        stored = ct.data.PublishedArrays(data, folder)
+        row("stored", stored, [("fog", level) for level in severities])
 
 
 if __name__ == "__main__":

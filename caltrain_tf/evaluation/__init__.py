@@ -1,30 +1,30 @@
 """Predictions files, the shift benchmark and statistics over runs."""
 
-from caltrain_tf.evaluation.effect_size import cohens_d
-from caltrain_tf.evaluation.effect_size import effect_sizes
-from caltrain_tf.evaluation.effect_size import mean_effect_sizes
-from caltrain_tf.evaluation.paired_test import paired_test
+from caltrain_tf.evaluation.comparison import best_within_accuracy
+from caltrain_tf.evaluation.comparison import better_sign
+from caltrain_tf.evaluation.comparison import effect_sizes
+from caltrain_tf.evaluation.comparison import mean_effect_sizes
+from caltrain_tf.evaluation.comparison import significance_rows
+from caltrain_tf.evaluation.comparison import summarize_results
+from caltrain_tf.evaluation.comparison import within_accuracy
 from caltrain_tf.evaluation.predictions import load_predictions
 from caltrain_tf.evaluation.predictions import save_predictions
-from caltrain_tf.evaluation.result_rows import better_sign
 from caltrain_tf.evaluation.results import final_results
 from caltrain_tf.evaluation.results import fit_calibrators
 from caltrain_tf.evaluation.results import measure
 from caltrain_tf.evaluation.results import results_table
+from caltrain_tf.evaluation.shift import compare_runs
 from caltrain_tf.evaluation.shift import evaluate_shift
-from caltrain_tf.evaluation.shift_file import read_shift_csv
-from caltrain_tf.evaluation.shift_file import shift_csv
-from caltrain_tf.evaluation.shift_report import robustness_report
-from caltrain_tf.evaluation.shift_report import severity_table
-from caltrain_tf.evaluation.significance import holm
-from caltrain_tf.evaluation.significance import significance_rows
-from caltrain_tf.evaluation.statistics import compare_runs
+from caltrain_tf.evaluation.shift import means_by_severity
+from caltrain_tf.evaluation.shift import read_shift_csv
+from caltrain_tf.evaluation.shift import robustness_report
+from caltrain_tf.evaluation.shift import severity_table
+from caltrain_tf.evaluation.shift import shift_csv
+from caltrain_tf.evaluation.statistics import cohens_d
+from caltrain_tf.evaluation.statistics import holm
 from caltrain_tf.evaluation.statistics import masson_loftus_error
-from caltrain_tf.evaluation.statistics import means_by_severity
+from caltrain_tf.evaluation.statistics import paired_test
 from caltrain_tf.evaluation.statistics import standard_error
-from caltrain_tf.evaluation.summarize import summarize_results
-from caltrain_tf.evaluation.within_accuracy import best_within_accuracy
-from caltrain_tf.evaluation.within_accuracy import within_accuracy
 
 __all__ = [
     "best_within_accuracy",

@@ -1,21 +1,35 @@
-"""The shift benchmark: a network on corrupted test sets."""
+"""The shift benchmark: a network on corrupted test sets, and its rows."""
+
+import collections
+import csv
+import functools
+import io
+import sys
 
 import numpy as np
+import tqdm
 
+from caltrain_tf import files
 from caltrain_tf import metrics
 from caltrain_tf.data.corruptions import NAMES
 from caltrain_tf.data.corruptions import SEVERITIES
 from caltrain_tf.data.corruptions import get as get_corruption
-from caltrain_tf.data.shifted_sets import GeneratedSets
-from caltrain_tf.evaluation.inference import compiled
-from caltrain_tf.evaluation.inference import predict
-from caltrain_tf.evaluation.inference import walk
-from caltrain_tf.evaluation.prediction_store import PredictionStore
+from caltrain_tf.data.shifted import GeneratedSets
+from caltrain_tf.evaluation.predictions import Inference
+from caltrain_tf.evaluation.predictions import PredictionStore
+from caltrain_tf.evaluation.predictions import weights_digest
 from caltrain_tf.evaluation.results import fit_calibrators
-from caltrain_tf.evaluation.set_progress import SetProgress
-from caltrain_tf.evaluation.shift_file import COLUMNS
-from caltrain_tf.evaluation.weights_digest import weights_digest
+from caltrain_tf.evaluation.statistics import masson_loftus_error
+from caltrain_tf.evaluation.statistics import standard_error
 
+COLUMNS = (
+    "dataset",
+    "corruption",
+    "severity",
+    "calibrator",
+    "metric",
+    "value",
+)
 # The clean test set's corruption, and outputs as they are.
 NONE = "none"
 _METRICS = {
@@ -24,6 +38,25 @@ _METRICS = {
     "brier": metrics.brier_score,
     "ece": metrics.calibration_error,
 }
+_TITLES = {
+    "ece": ("ECE (%)", 100, 2),
+    "accuracy": ("accuracy (%)", 100, 2),
+    "nll": ("NLL", 1, 3),
+    "brier": ("Brier score", 1, 3),
+}
+# Mean errors of AlexNet on ImageNet-C, which mCE is relative to, and on clean
+# images; Hendrycks and Dietterich, 2019, appendix C.
+_ALEXNET_ERRORS = dict(
+    zip(
+        NAMES,
+        (
+            *(0.886, 0.894, 0.923, 0.820, 0.826, 0.786, 0.798, 0.867),
+            *(0.827, 0.819, 0.565, 0.853, 0.646, 0.718, 0.607),
+        ),
+        strict=True,
+    )
+)
+_ALEXNET_CLEAN_ERROR = 0.4348
 
 
 def evaluate_shift(
@@ -37,19 +70,22 @@ def evaluate_shift(
     num_examples=None,
     calibrators=None,
     predictions_dir=None,
+    keep_predictions="float32",
     description=None,
+    strategy=None,
+    batches_per_call=None,
     verbose=False,
 ):
     """Measures a network on its clean test split and under shift.
 
-    One corrupted set's predictions at a time are in memory, and of images a few
-    batches where they are made on the fly: those of the next set while the
-    network runs on the last. Temperatures are fitted to the clean calibration
-    split, never to shifted data.
+    Of one corrupted set at a time, the predictions and a few batches of images
+    are in memory. Temperatures are fitted to the clean calibration split, never
+    to shifted data.
 
     Args:
         model: A Keras model, or a function from a batch of images to logits.
-            Without accelerators it runs on two batches at once.
+            With a strategy of several replicas, made inside
+            `strategy.scope()`.
         data: An `ImageData` (`ct.data.get`), or an `ArrayData` of your own
             images.
         sets: The corrupted sets, as of `ct.data.shifted_sets`; made on the fly
@@ -64,8 +100,17 @@ def evaluate_shift(
             `<corruption>_<severity>.npz`. Those that are there are not computed
             again, as long as the model's weights, the sets and `description`
             are the same, and the network still gives the first clean ones.
+        keep_predictions: How those of corrupted sets are kept there:
+            `"float32"`; `"float16"`, half as large, and what is measured is
+            measured of the rounded ones; or `"no"`, then a run that is stopped
+            computes all of them again. A run on ImageNet-C has 15 GB of them in
+            float32.
         description: What predictions depend on beyond the arguments here; JSON
             types. To tell functions without weights apart.
+        strategy: The `tf.distribute.Strategy` whose replicas share each batch;
+            the current one if None. Of several workers, the first one writes.
+        batches_per_call: How many batches the network takes in one call: 8
+            where there is an accelerator, else 1, if None.
         verbose: Whether to show progress.
 
     Returns:
@@ -110,6 +155,7 @@ def evaluate_shift(
                 f"Received: num_examples={num_examples}"
             )
         count = min(count, num_examples)
+    inference = Inference(model, strategy, batches_per_call)
     store = PredictionStore(
         predictions_dir,
         {
@@ -118,17 +164,22 @@ def evaluate_shift(
             "weights": weights_digest(model),
             **(description or {}),
         },
+        keep_predictions,
+        is_chief=inference.shard[0] == 0,
     )
-    infer = compiled(model)
 
     def clean(split):
-        batches = data.eval_batches(split, batch_size)
+        def predict(count=None):
+            return inference.predict(
+                functools.partial(data.eval_batches, split), batch_size, count
+            )
+
         return store.clean(
             split,
-            lambda: predict(infer, batches),
+            predict,
             lambda logits, labels: (
                 len(labels) == data.num_examples[split]
-                and _same(predict(infer, batches.take(1)), (logits, labels))
+                and _same(predict(batch_size), (logits, labels))
             ),
         )
 
@@ -138,26 +189,203 @@ def evaluate_shift(
     rows = _rows(
         data.name, NONE, 0, logits[:count], labels[:count], calibrators
     )
-    rows_of = {}
-    with SetProgress(len(shifts), verbose) as progress:
-
-        def add(shift, logits, labels):
-            rows_of[shift] = _rows(
-                data.name, *shift, logits, labels, calibrators
+    # Elsewhere than on a terminal, a line every ten seconds.
+    interval = 0.1 if sys.stderr.isatty() else 10
+    for shift in tqdm.tqdm(
+        shifts,
+        "corrupted sets",
+        disable=not verbose,
+        mininterval=interval,
+        unit="set",
+    ):
+        predictions = store.shifted(*shift)
+        if predictions is None:
+            predictions = inference.predict(
+                functools.partial(sets.batches, *shift), batch_size, count
             )
-            progress.update("{} {}".format(*shift))
+            predictions = store.keep_shifted(*shift, *predictions)
+        rows += _rows(data.name, *shift, *predictions, calibrators)
+    return rows
 
-        missing = []
-        for shift in shifts:
-            there = store.shifted(*shift)
-            if there is None:
-                missing.append(shift)
-            else:
-                add(shift, *there)
-        for shift, predictions in walk(infer, sets, missing, batch_size, count):
-            store.keep_shifted(*shift, *predictions)
-            add(shift, *predictions)
-    return rows + [row for shift in shifts for row in rows_of[shift]]
+
+def shift_csv(rows):
+    """Returns rows as the text of `shift.csv`."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def read_shift_csv(path):
+    """Reads the rows of a `shift.csv`.
+
+    Args:
+        path: The file, local or of a bucket.
+
+    Returns:
+        Rows as of `evaluate_shift`.
+    """
+    text = files.as_path(path).read_text()
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise ValueError(
+            f"`path` must be a file with the columns {COLUMNS}. "
+            f"Received: {reader.fieldnames} in {path}"
+        )
+    return [
+        {
+            **row,
+            "severity": int(row["severity"]),
+            "value": float(row["value"]),
+        }
+        for row in reader
+    ]
+
+
+def means_by_severity(rows, metric="ece"):
+    """Means over corruptions, for each severity and calibrator.
+
+    Args:
+        rows: Of `evaluate_shift`, of one run.
+        metric: Which metric.
+
+    Returns:
+        Dictionaries with `severity`, `calibrator`, `mean`, `error` and
+        `count`. The error is that of `masson_loftus_error` over corruptions
+        and calibrators; NaN where there are not two of each, as for the clean
+        test set.
+    """
+    tables = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for row in rows:
+        if row["metric"] == metric:
+            column = tables[row["severity"]][row["calibrator"]]
+            if row["corruption"] in column:
+                raise ValueError(
+                    "`rows` must be of one run, with one value of each set. "
+                    f"Received: two of {_named(row)}"
+                )
+            column[row["corruption"]] = row["value"]
+    if not tables:
+        raise ValueError(
+            f"`rows` must hold the metric. Received: metric={metric!r}"
+        )
+    means = []
+    for severity, table in sorted(tables.items()):
+        values = _columns(table, severity)
+        error = float("nan")
+        if min(values.shape) > 1:
+            error = masson_loftus_error(values.T)
+        for calibrator, column in zip(table, values, strict=True):
+            means.append(
+                {
+                    "severity": severity,
+                    "calibrator": calibrator,
+                    "mean": float(column.mean()),
+                    "error": error,
+                    "count": len(column),
+                }
+            )
+    return means
+
+
+def compare_runs(runs, metric="ece", calibrator="none"):
+    """Means over the runs of each training objective.
+
+    Args:
+        runs: Pairs of an objective's name and the rows of a run of it.
+        metric: Which metric.
+        calibrator: Which calibrator.
+
+    Runs must be of the same data set, corruptions and severities: means over
+    others are not comparable.
+
+    Returns:
+        Dictionaries with `severity`, `objective`, `mean`, `error` and `count`:
+        the mean over runs (seeds) of the mean over corruptions, its standard
+        error, and the number of runs.
+    """
+    _check_same_sets(runs)
+    values = collections.defaultdict(list)
+    for objective, rows in runs:
+        for row in means_by_severity(rows, metric):
+            if row["calibrator"] == calibrator:
+                values[row["severity"], objective].append(row["mean"])
+    return [
+        {
+            "severity": severity,
+            "objective": objective,
+            "mean": float(np.mean(means)),
+            "error": standard_error(means),
+            "count": len(means),
+        }
+        for (severity, objective), means in sorted(values.items())
+    ]
+
+
+def severity_table(rows):
+    """Returns a table for the terminal: means over corruptions by severity.
+
+    Args:
+        rows: Of `evaluate_shift`, of one run.
+    """
+    severities = sorted({row["severity"] for row in rows})
+    heads = [f"severity {level}" if level else "clean" for level in severities]
+    lines = [
+        f"{'mean over corruptions':<24}"
+        + "".join(f"{head:>14}" for head in heads)
+    ]
+    for metric, (title, factor, digits) in _TITLES.items():
+        cells = collections.defaultdict(list)
+        for row in means_by_severity(rows, metric):
+            text = f"{factor * row['mean']:.{digits}f}"
+            if metric == "ece" and row["error"] == row["error"]:
+                text += f" ± {factor * row['error']:.{digits}f}"
+            cells[row["calibrator"]].append(text)
+        for calibrator, texts in cells.items():
+            # No calibrator changes what a temperature leaves as it is.
+            if metric == "accuracy" and calibrator != NONE:
+                continue
+            label = title
+            if metric != "accuracy":
+                scaling = calibrator.replace("_", "-").upper()
+                label += ", " + (
+                    "no scaling" if calibrator == NONE else scaling
+                )
+            lines.append(
+                f"{label:<24}" + "".join(f"{text:>14}" for text in texts)
+            )
+    return "\n".join(lines)
+
+
+def robustness_report(rows):
+    """Returns the figures of `robustness_metrics.json`.
+
+    Keys are as the reports of robustness_metrics print them, with the
+    calibrator's name after the metric's: `cifar10/ece`, `cifar10_c/ece/mean`,
+    `cifar10_c/ece_ts/std`; for ImageNet also `imagenet_c/mce` and its parts,
+    where all corruptions and severities are there. `ece` is this package's, l2
+    over bins of equal mass.
+
+    Args:
+        rows: Of `evaluate_shift`, of one run.
+    """
+    report = {}
+    shifted = collections.defaultdict(list)
+    for row in rows:
+        suffix = "" if row["calibrator"] == NONE else f"_{row['calibrator']}"
+        metric = f"{row['metric']}{suffix}"
+        if row["corruption"] == NONE:
+            report[f"{row['dataset']}/{metric}"] = row["value"]
+        elif row["corruption"] in NAMES:
+            shifted[f"{row['dataset']}_c/{metric}"].append(row["value"])
+    for key, values in shifted.items():
+        report[f"{key}/mean"] = float(np.mean(values))
+        report[f"{key}/std"] = float(np.std(values))
+        report[f"{key}/count"] = len(values)
+    if any(row["dataset"] == "imagenet" for row in rows):
+        report.update(_corruption_errors(rows))
+    return report
 
 
 def _same(first, stored):
@@ -187,3 +415,72 @@ def _rows(dataset, corruption, severity, logits, labels, calibrators):
         for metric, function in _METRICS.items()
         for value in [float(function(scaled, labels, from_logits=True))]
     ]
+
+
+def _columns(table, severity):
+    """Returns values `(calibrators, corruptions)`, in one order."""
+    (first, column), *others = table.items()
+    for name, other in others:
+        if set(other) != set(column):
+            raise ValueError(
+                "`rows` must hold the same corruptions for each calibrator. "
+                f"Received: at severity {severity}, {sorted(column)} for "
+                f"{first!r}, {sorted(other)} for {name!r}"
+            )
+    return np.array(
+        [[other[key] for key in column] for other in table.values()]
+    )
+
+
+def _named(row):
+    keys = ("corruption", "severity", "calibrator", "metric")
+    return ", ".join(f"{key}={row[key]!r}" for key in keys)
+
+
+def _check_same_sets(runs):
+    if not runs:
+        raise ValueError("`runs` must hold at least one run. Received: none")
+    (first, rows), *others = runs
+    for name, other in others:
+        for what, keys in (
+            ("data set", ("dataset",)),
+            ("corruptions and severities", ("corruption", "severity")),
+        ):
+            here, there = (
+                {tuple(row[key] for key in keys) for row in part}
+                for part in (rows, other)
+            )
+            if here != there:
+                raise ValueError(
+                    f"`runs` must share their {what}. Received: {first!r} "
+                    f"with {_list(here - there)} that {name!r} has not, which "
+                    f"has {_list(there - here)} instead"
+                )
+
+
+def _list(keys, shown=3):
+    """Returns the first few as text."""
+    texts = [" ".join(map(str, key)) for key in sorted(keys)]
+    more = [f"{len(texts) - shown} more"] if len(texts) > shown else []
+    return ", ".join(texts[:shown] + more) or "nothing"
+
+
+def _corruption_errors(rows):
+    errors = collections.defaultdict(list)
+    for row in rows:
+        if row["metric"] == "accuracy" and row["calibrator"] == NONE:
+            errors[row["corruption"]].append(1 - row["value"])
+    if any(len(errors[name]) != 5 for name in NAMES):
+        return {}
+    (clean,) = errors[NONE]
+    report, ratios, relative = {}, [], []
+    for name in NAMES:
+        error, alexnet = np.mean(errors[name]), _ALEXNET_ERRORS[name]
+        ratios.append(float(error / alexnet))
+        gap = alexnet - _ALEXNET_CLEAN_ERROR
+        relative.append(float((error - clean) / gap))
+        report[f"imagenet_c/{name}/ce"] = ratios[-1]
+        report[f"imagenet_c/{name}/relative_ce"] = relative[-1]
+    report["imagenet_c/mce"] = float(np.mean(ratios))
+    report["imagenet_c/relative_mce"] = float(np.mean(relative))
+    return report

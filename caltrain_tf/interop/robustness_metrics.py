@@ -26,9 +26,9 @@ import tensorflow as tf
 from caltrain_tf import data as data_room
 from caltrain_tf import metrics
 from caltrain_tf.checks import check_number
-from caltrain_tf.data.jpeg import central_window
-from caltrain_tf.data.normalize import normalize
-from caltrain_tf.data.stored_images import stored_name
+from caltrain_tf.data.imagenet import central_window
+from caltrain_tf.data.pipeline import normalize
+from caltrain_tf.data.shifted import stored_name
 from caltrain_tf.experiments import shift
 
 _PREFIX = "caltrain_"

@@ -1,17 +1,20 @@
-import itertools
 import json
+import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.evaluation.shift_file import COLUMNS
+from caltrain_tf import evaluation
+from caltrain_tf import files
+from caltrain_tf.data.corruptions import NAMES
+from caltrain_tf.evaluation.shift import COLUMNS
 
 CORRUPTIONS = ("gaussian_noise", "contrast", "snow")
 SEVERITIES = (1, 5)
+METRICS = ("accuracy", "nll", "brier", "ece")
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +39,13 @@ class Network:
 
     def __init__(self):
         self.examples = 0
-        self.lock = threading.Lock()
 
     def __call__(self, images):
         tf.py_function(self.count, [tf.shape(images)[0]], [])
         return 500 * tf.reduce_mean(images, axis=[1, 2])
 
     def count(self, number):
-        # Two batches run at once.
-        with self.lock:
-            self.examples += int(number)
+        self.examples += int(number)
 
 
 def evaluate(network, data, folder=None, **options):
@@ -156,20 +156,110 @@ def test_sets_before_an_interruption_are_kept(run, data, tmp_path):
     rows, folder = run
 
     class Interrupted(ct.data.GeneratedSets):
-        def walk(self, *args):
-            # In the third set of six, of three batches each.
-            yield from itertools.islice(super().walk(*args), 7)
-            raise KeyboardInterrupt
+        def batches(self, corruption, severity, *args, **options):
+            if (corruption, severity) == ("contrast", 1):
+                raise KeyboardInterrupt
+            return super().batches(corruption, severity, *args, **options)
 
-    turns = sys.getswitchinterval()
     with pytest.raises(KeyboardInterrupt):
         evaluate(Network(), data, tmp_path, sets=Interrupted(data))
-    assert sys.getswitchinterval() == turns
     shifted = {path.name for path in tmp_path.glob("*_[1-5].npz")}
     assert shifted == {"gaussian_noise_1.npz", "gaussian_noise_5.npz"}
     network = Network()
     assert evaluate(network, data, tmp_path) == rows
     assert network.examples == 2 * 64 + 4 * 192
+
+
+def test_a_program_that_an_error_stops_in_the_middle_ends(tmp_path):
+    # The input pipeline must not wait for Python when that is gone.
+    script = tmp_path / "stops.py"
+    script.write_text(
+        "import numpy as np, tensorflow as tf, caltrain_tf as ct\n"
+        "images = np.zeros((640, 32, 32, 3), np.uint8)\n"
+        "test = (images, images[:, 0, 0, 0])\n"
+        "data = ct.data.ArrayData('mine', {'test': test})\n"
+        "calls = []\n"
+        "def count(x):\n"
+        "    calls.append(1)\n"
+        "    assert len(calls) < 15, 'in the middle'\n"
+        "    return np.float32(0)\n"
+        "def network(x):\n"
+        "    zero = tf.numpy_function(count, [x[0, 0, 0, 0]], tf.float32)\n"
+        "    return tf.reduce_mean(x, [1, 2]) + zero\n"
+        "ct.evaluation.evaluate_shift(\n"
+        "    network, data, calibrators={}, batch_size=64,\n"
+        "    corruptions=['elastic_transform'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1
+    assert "in the middle" in done.stderr
+
+
+def test_predictions_are_kept_in_half_the_bytes_or_not_at_all(
+    run, data, tmp_path
+):
+    rows, folder = run
+    half = evaluate(
+        Network(), data, tmp_path / "half", keep_predictions="float16"
+    )
+    with np.load(tmp_path / "half" / "snow_5.npz") as file:
+        assert file["logits"].dtype == np.float16
+        kept = file["logits"].astype(float)
+    with np.load(folder / "snow_5.npz") as file:
+        # Half of the distance between numbers of float16 near 300.
+        np.testing.assert_allclose(kept, file["logits"], atol=0.13)
+    # From the files, the same to the last digit.
+    network = Network()
+    again = evaluate(
+        network, data, tmp_path / "half", keep_predictions="float16"
+    )
+    assert again == half and network.examples == 2 * 64
+    none = evaluate(Network(), data, tmp_path / "none", keep_predictions="no")
+    assert none == rows
+    assert {path.name for path in (tmp_path / "none").iterdir()} == {
+        "calibration.npz",
+        "shift.json",
+        "test.npz",
+    }
+    with pytest.raises(ValueError, match="keep_predictions='int8'"):
+        evaluate(Network(), data, keep_predictions="int8")
+
+
+def test_predictions_may_be_in_a_bucket(run, data):
+    rows, _ = run
+    options = {"corruptions": ["snow"], "severities": [5]}
+    first = evaluate(Network(), data, "ram://run/predictions", **options)
+    assert first == rows[:12] + rows[-12:]
+    network = Network()
+    again = evaluate(network, data, "ram://run/predictions", **options)
+    assert again == first and network.examples == 2 * 64
+    path = "ram://run/shift.csv"
+    files.write_text(path, evaluation.shift_csv(first))
+    assert evaluation.read_shift_csv(path) == first
+
+
+def test_a_strategy_and_several_batches_per_call_change_nothing(
+    run, data, two_replicas
+):
+    rows, _ = run
+    for strategy, batches_per_call in (
+        (two_replicas, 1),
+        (two_replicas, 2),
+        (None, 2),
+    ):
+        others = evaluate(
+            lambda images: 500 * tf.reduce_mean(images, axis=[1, 2]),
+            data,
+            strategy=strategy,
+            batches_per_call=batches_per_call,
+            batch_size=63,
+            severities=[5],
+        )
+        expected = [row for row in rows if row["severity"] in (0, 5)]
+        for row, other in zip(expected, others, strict=True):
+            assert row["value"] == pytest.approx(other["value"], abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +398,7 @@ def test_bad_arguments_are_errors(data):
 def test_progress_is_shown_when_asked_for(data, capsys):
     options = {"corruptions": ["contrast"], "severities": [1, 2]}
     evaluate(Network(), data, verbose=True, **options)
-    assert "2/2 sets" in capsys.readouterr().err
+    assert "2/2" in capsys.readouterr().err
     evaluate(Network(), data, **options)
     assert capsys.readouterr().err == ""
 
@@ -328,3 +418,183 @@ def test_unknown_sets_are_errors_before_anything_is_removed(
     with pytest.raises(ValueError, match=message):
         evaluate(Network(), data, tmp_path, num_examples=5, **change)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def severity_rows(values, severity=1, metric="ece"):
+    """Rows of `(corruptions, calibrators)`."""
+    return [
+        {
+            "dataset": "cifar10",
+            "corruption": f"corruption{subject}",
+            "severity": severity,
+            "calibrator": f"calibrator{condition}",
+            "metric": metric,
+            "value": value,
+        }
+        for (subject, condition), value in np.ndenumerate(values)
+    ]
+
+
+def test_means_by_severity():
+    values = np.random.default_rng(0).random((4, 3))
+    rows = severity_rows(values) + severity_rows(values[:1], severity=0)
+    rows += severity_rows(values, metric="nll")
+    means = evaluation.means_by_severity(rows)
+    assert [row["severity"] for row in means] == [0] * 3 + [1] * 3
+    assert [row["count"] for row in means] == [1] * 3 + [4] * 3
+    np.testing.assert_allclose([row["mean"] for row in means[:3]], values[0])
+    np.testing.assert_allclose(
+        [row["mean"] for row in means[3:]], values.mean(axis=0)
+    )
+    error = evaluation.masson_loftus_error(values)
+    assert all(row["error"] == error for row in means[3:])
+    assert all(np.isnan(row["error"]) for row in means[:3])
+
+
+def test_runs_are_compared_over_seeds():
+    rng = np.random.default_rng(0)
+    seeds = [rng.random((4, 2)) for _ in range(3)]
+    runs = [("nll", severity_rows(values)) for values in seeds[:2]]
+    runs.append(("focal", severity_rows(seeds[2])))
+    rows = evaluation.compare_runs(runs, "ece", "calibrator1")
+    by_name = {row["objective"]: row for row in rows}
+    means = [values[:, 1].mean() for values in seeds]
+    assert by_name["nll"]["mean"] == pytest.approx(np.mean(means[:2]))
+    assert by_name["nll"]["count"] == 2
+    expected = abs(means[0] - means[1]) / 2
+    assert by_name["nll"]["error"] == pytest.approx(expected)
+    assert by_name["focal"]["mean"] == pytest.approx(means[2])
+    assert np.isnan(by_name["focal"]["error"])
+
+
+def test_the_order_of_rows_does_not_matter():
+    values = np.random.default_rng(0).random((4, 3))
+    rows = severity_rows(values)
+    expected = evaluation.means_by_severity(rows)
+    by_name = sorted(rows[3:], key=lambda row: row["value"])
+    means = evaluation.means_by_severity(rows[:3] + by_name)
+    for row, other in zip(means, expected, strict=True):
+        assert row["calibrator"] == other["calibrator"]
+        assert row["mean"] == pytest.approx(other["mean"])
+        assert row["error"] == pytest.approx(other["error"])
+
+
+def test_calibrators_of_other_corruptions_are_an_error():
+    rows = severity_rows(np.ones((3, 2)))
+    with pytest.raises(ValueError, match="'calibrator0'.*for 'calibrator1'"):
+        evaluation.means_by_severity(rows[:-1])
+    # As many, but others.
+    rows[-1]["corruption"] = "corruption7"
+    with pytest.raises(ValueError, match="severity 1.*'corruption7'"):
+        evaluation.means_by_severity(rows)
+    with pytest.raises(ValueError, match="two of corruption='corruption0'"):
+        evaluation.means_by_severity(2 * severity_rows(np.ones((3, 2))))
+
+
+def test_runs_of_other_sets_are_not_compared():
+    rows = severity_rows(np.ones((3, 2)))
+    other = [{**row, "dataset": "cifar100"} for row in rows]
+    message = "data set. Received: 'nll' with cifar10 .*'focal'.*cifar100"
+    with pytest.raises(ValueError, match=message):
+        evaluation.compare_runs([("nll", rows), ("focal", other)])
+    for other, message in (
+        (
+            severity_rows(np.ones((2, 2))),
+            "with corruption2 1 that.*has nothing",
+        ),
+        (
+            severity_rows(np.ones((3, 2)), severity=2),
+            "corruption0 2, corruption1 2",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"severities.*{message}"):
+            evaluation.compare_runs([("nll", rows), ("focal", other)])
+    with pytest.raises(ValueError, match="`runs` must hold"):
+        evaluation.compare_runs([])
+
+
+def test_a_metric_that_is_not_there_is_an_error():
+    with pytest.raises(ValueError, match="metric='brier'"):
+        evaluation.means_by_severity(severity_rows(np.ones((2, 2))), "brier")
+
+
+def random_rows(dataset, names=NAMES, severities=range(1, 6)):
+    rng = np.random.default_rng(0)
+    sets = [("none", 0), *((name, s) for name in names for s in severities)]
+    return [
+        {
+            "dataset": dataset,
+            "corruption": corruption,
+            "severity": severity,
+            "calibrator": calibrator,
+            "metric": metric,
+            "value": float(rng.random()),
+        }
+        for corruption, severity in sets
+        for calibrator in ("none", "ts", "ts_sb_ece")
+        for metric in METRICS
+    ]
+
+
+def values_of(rows, metric, calibrator, clean):
+    return [
+        row["value"]
+        for row in rows
+        if (row["metric"], row["calibrator"]) == (metric, calibrator)
+        and (row["severity"] == 0) == clean
+    ]
+
+
+def test_keys_are_those_of_robustness_metrics():
+    # The four extra corruptions are not part of its reports.
+    rows = random_rows("cifar10", (*NAMES, "spatter"))
+    report = evaluation.robustness_report(rows)
+    rows = [row for row in rows if row["corruption"] != "spatter"]
+    for suffix, calibrator in (("", "none"), ("_ts", "ts")):
+        (clean,) = values_of(rows, "ece", calibrator, True)
+        assert report[f"cifar10/ece{suffix}"] == clean
+        shifted = values_of(rows, "ece", calibrator, False)
+        assert len(shifted) == 75
+        key = f"cifar10_c/ece{suffix}"
+        assert report[f"{key}/mean"] == pytest.approx(np.mean(shifted))
+        assert report[f"{key}/std"] == pytest.approx(np.std(shifted))
+        assert report[f"{key}/count"] == 75
+    assert len(report) == 12 + 3 * 12
+
+
+def test_imagenet_has_the_mean_corruption_error():
+    rows = random_rows("imagenet")
+    report = evaluation.robustness_report(rows)
+    accuracy = {
+        name: np.mean(
+            values_of(
+                [row for row in rows if row["corruption"] == name],
+                "accuracy",
+                "none",
+                False,
+            )
+        )
+        for name in NAMES
+    }
+    fog = (1 - accuracy["fog"]) / 0.819
+    assert report["imagenet_c/fog/ce"] == pytest.approx(fog)
+    ratios = [report[f"imagenet_c/{name}/ce"] for name in NAMES]
+    assert report["imagenet_c/mce"] == pytest.approx(np.mean(ratios))
+    (clean,) = values_of(rows, "accuracy", "none", True)
+    relative = (clean - accuracy["snow"]) / (0.867 - 0.4348)
+    key = "imagenet_c/snow/relative_ce"
+    assert report[key] == pytest.approx(relative)
+    some = evaluation.robustness_report(random_rows("imagenet", NAMES[:3]))
+    assert "imagenet_c/mce" not in some
+
+
+def test_the_table_has_a_column_a_severity():
+    rows = random_rows("cifar10", severities=(1, 3))
+    table = evaluation.severity_table(rows)
+    first, *others = table.splitlines()
+    assert first.split()[-5:] == ["clean", "severity", "1", "severity", "3"]
+    assert len(others) == 1 + 3 * 3
+    ece = next(line for line in others if line.startswith("ECE (%), TS-SB-ECE"))
+    row = evaluation.means_by_severity(rows, "ece")[-1]
+    text = f"{100 * row['mean']:.2f} ± {100 * row['error']:.2f}"
+    assert ece.endswith(text)

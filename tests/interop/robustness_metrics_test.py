@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.data import jpeg
+from caltrain_tf.data import imagenet
 from caltrain_tf.experiments import train
 from caltrain_tf.interop import robustness_metrics as adapter
 from tests.experiments.configs import tiny
@@ -42,7 +42,7 @@ def test_other_sizes_are_cropped_as_for_our_evaluation(shape):
     )
     image = tf.io.decode_jpeg(encoded)
     np.testing.assert_array_equal(
-        adapter._as_size(image, (32, 32, 3)), jpeg.central_crop(encoded, 32)
+        adapter._as_size(image, (32, 32, 3)), imagenet.central_crop(encoded, 32)
     )
     same = tf.zeros((32, 32, 3), tf.uint8)
     assert adapter._as_size(same, (32, 32, 3)) is same

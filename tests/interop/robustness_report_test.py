@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.data.stored_images import stored_name
+from caltrain_tf.data.shifted import stored_name
 from caltrain_tf.experiments import shift
 from caltrain_tf.experiments import train
 from caltrain_tf.interop import robustness_metrics as adapter

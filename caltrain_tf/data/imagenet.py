@@ -1,4 +1,9 @@
-"""A large data set of JPEG images, read from record files."""
+"""ImageNet: JPEG images that stay in their record files.
+
+Only the part of an image that is looked at is decoded. Crops and bicubic
+resizing are as in Uncertainty Baselines; pixels are rounded to uint8, as a
+stored image's are.
+"""
 
 import os
 from typing import NamedTuple
@@ -6,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data import jpeg
-from caltrain_tf.data import stateless
+from caltrain_tf.data import pipeline
 
-# To decode is most of the work. By itself TensorFlow takes 16 at most.
+# Of the shorter side, in an evaluation crop: 224 of 256 pixels.
+_CENTRAL_FRACTION = 7 / 8
+# Decoding is most of the work. By itself TensorFlow takes 16 at most.
 _NUM_CORES = os.cpu_count()
 # Examples that are shuffled with each other: some 900 MB of ImageNet, and as
 # much again is read ahead.
@@ -31,17 +37,15 @@ class JpegRecords:
     each block is shuffled as a whole. Unlike in a running shuffle buffer, what
     is in a block does not depend on what was read before, so that an epoch
     starts at any step after reading one block at most.
+
+    Args:
+        files: A list of `File`.
+        parse: From a record to (encoded image, label).
+        size: Height and width of the images.
+        block_size: About how many examples are shuffled together.
     """
 
     def __init__(self, files, parse, *, size, block_size=_BLOCK_SIZE):
-        """Takes the files.
-
-        Args:
-            files: A list of `File`.
-            parse: From a record to (encoded image, label).
-            size: Height and width of the images.
-            block_size: About how many examples are shuffled together.
-        """
         self._files = files
         self._parse = parse
         self._image_size = size
@@ -54,16 +58,16 @@ class JpegRecords:
         start = first_step * batch_size
         stop = self._size // batch_size * batch_size
         records = self._shuffled(seed, epoch, start)
-        crop_key = stateless.key(seed, epoch, stateless.CROP)
+        crop_key = pipeline.key(seed, epoch, pipeline.CROP)
 
         def example(place, record):
             encoded, label = self._parse(record)
-            key = stateless.fold(crop_key, place)
-            image = jpeg.random_crop(encoded, self._image_size, key)
+            key = pipeline.fold(crop_key, place)
+            image = random_crop(encoded, self._image_size, key)
             return image, tf.cast(label, tf.int32)
 
         dataset = records.enumerate(start).take(stop - start)
-        dataset = _keep(dataset, batch_size, rows)
+        dataset = pipeline.keep_rows(dataset, batch_size, rows)
         dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
         return dataset.batch(len(rows), drop_remainder=True)
 
@@ -72,22 +76,22 @@ class JpegRecords:
 
         def example(place, record):
             encoded, label = self._parse(record)
-            image = jpeg.central_crop(encoded, self._image_size)
+            image = central_crop(encoded, self._image_size)
             return image, tf.cast(label, tf.int32), place
 
         records = _read(*map(list, zip(*self._files, strict=True)))
         padding = records.take(1).repeat(-self._size % batch_size)
         dataset = records.concatenate(padding).enumerate()
-        dataset = _keep(dataset, batch_size, rows)
+        dataset = pipeline.keep_rows(dataset, batch_size, rows)
         dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
         return dataset.batch(len(rows), drop_remainder=True)
 
     def _shuffled(self, seed, epoch, start):
         """Returns the records of an epoch from place `start` on."""
-        files_key = stateless.key(seed, epoch, stateless.FILES)
-        order = stateless.permutation(len(self._files), files_key).numpy()
+        files_key = pipeline.key(seed, epoch, pipeline.FILES)
+        order = pipeline.permutation(len(self._files), files_key).numpy()
         files = [self._files[index] for index in order]
-        # Of the last block, files of which nothing is taken.
+        # Files of which nothing is taken fill up the last block.
         files += [File(files[0].path, 0, 0)] * (
             -len(files) % self._files_per_block
         )
@@ -98,22 +102,90 @@ class JpegRecords:
         ends = np.cumsum(takes.sum(axis=1))
         first = int(np.searchsorted(ends, start, side="right"))
         begins_at = int(ends[first - 1]) if first else 0
-        blocks_key = stateless.key(seed, epoch, stateless.BLOCKS)
+        blocks_key = pipeline.key(seed, epoch, pipeline.BLOCKS)
 
         def block(number, files):
             size = tf.reduce_sum(files[2])
-            key = stateless.fold(blocks_key, number)
+            key = pipeline.fold(blocks_key, number)
             # `Dataset.shuffle` would also depend on TensorFlow's global seed.
             return (
                 _read(*files)
                 .batch(size)
-                .map(lambda r: tf.gather(r, stateless.permutation(size, key)))
+                .map(lambda r: tf.gather(r, pipeline.permutation(size, key)))
                 .unbatch()
             )
 
         blocks = tf.data.Dataset.from_tensor_slices((paths, skips, takes))
         records = blocks.enumerate().skip(first).flat_map(block)
         return records.skip(start - begins_at).prefetch(_BLOCK_SIZE)
+
+
+def random_crop(encoded, size, seed):
+    """Decodes a random part of an image, and mirrors half of them.
+
+    The part has 8 to 100% of the area and an aspect ratio of 3/4 to 4/3, and
+    is resized to a square. Where ten tries find none (very long images), it
+    is `central_crop`.
+
+    Args:
+        encoded: A scalar string, the JPEG file.
+        size: Height and width of the result.
+        seed: A seed for stateless functions, `(2,)`.
+
+    Returns:
+        uint8 `(size, size, 3)`.
+    """
+    shape = tf.image.extract_jpeg_shape(encoded)
+    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+        shape,
+        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+        seed=pipeline.fold(seed, 0),
+        min_object_covered=0.0,
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        area_range=(0.08, 1.0),
+        max_attempts=10,
+    )
+    # The whole image is how the sampler says that it found nothing.
+    window = tf.cond(
+        tf.reduce_all(extent[:2] == shape[:2]),
+        lambda: central_window(shape),
+        lambda: tf.concat([begin[:2], extent[:2]], axis=0),
+    )
+    image = _decode(encoded, window, size)
+    mirrored = pipeline.integers([], 0, 1, pipeline.fold(seed, 1)) == 1
+    return tf.cond(mirrored, lambda: image[:, ::-1], lambda: image)
+
+
+def central_crop(encoded, size):
+    """Decodes the central square of an image, 7/8 of its shorter side.
+
+    Args:
+        encoded: A scalar string, the JPEG file.
+        size: Height and width of the result.
+
+    Returns:
+        uint8 `(size, size, 3)`.
+    """
+    shape = tf.image.extract_jpeg_shape(encoded)
+    return _decode(encoded, central_window(shape), size)
+
+
+def central_window(shape):
+    """Returns top, left, height and width of the part of `central_crop`."""
+    shorter = tf.cast(tf.minimum(shape[0], shape[1]), tf.float32)
+    side = tf.cast(shorter * _CENTRAL_FRACTION, tf.int32)
+    side = tf.maximum(side, 1)
+    return tf.stack(
+        [(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side]
+    )
+
+
+def _decode(encoded, window, size):
+    image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+    image = tf.image.resize(image, (size, size), method="bicubic")
+    # Bicubic interpolation overshoots at edges.
+    image = tf.clip_by_value(tf.round(image), 0, 255)
+    return tf.ensure_shape(tf.cast(image, tf.uint8), (size, size, 3))
 
 
 def _read(paths, skips, takes):
@@ -129,15 +201,3 @@ def _read(paths, skips, takes):
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-
-
-def _keep(dataset, batch_size, rows):
-    """Keeps the places that are in the given rows of their batch."""
-    if len(rows) == batch_size:
-        return dataset
-
-    def is_kept(place, _):
-        row = place % batch_size
-        return (row >= rows.start) & (row < rows.stop)
-
-    return dataset.filter(is_kept)

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
+from caltrain_tf.data import shifted
+from tests.data.conftest import cifar_images
 from tests.data.conftest import labels_and_images
 from tests.data.conftest import normalized_cifar
 from tests.data.conftest import store
@@ -10,6 +12,35 @@ from tests.data.conftest import store
 @pytest.fixture
 def data(cifar10_dir):
     return ct.data.get("cifar10", str(cifar10_dir))
+
+
+def test_others_are_made_on_the_fly(data):
+    sets = ct.data.shifted_sets(data, data_dir="nowhere", seed=3)
+    assert "on the fly, seed 3" in sets.source and "texture" in sets.source
+    y, x = labels_and_images(sets.batches("contrast", 5, 4))
+    assert len(y) == sets.num_examples == 10
+    corrupt = ct.data.corruptions.get("contrast", 5)
+    expected = corrupt(cifar_images("test"), np.arange(10)).numpy()
+    np.testing.assert_allclose(x, normalized_cifar(expected), atol=1e-5)
+
+
+def test_bad_photographs_are_an_error_at_once(data, tmp_path):
+    sets = ct.data.GeneratedSets(data, frost_dir=str(tmp_path))
+    with pytest.raises(ValueError, match="`frost_dir` must hold images"):
+        sets.batches("frost", 1, 4)
+
+
+def test_a_complete_store_is_taken(data, monkeypatch):
+    asked = []
+
+    def find(name, corruption, severity, data_dir):
+        asked.append((corruption, severity))
+        return "builder"
+
+    monkeypatch.setattr(shifted, "find_corrupted", find)
+    monkeypatch.setattr(shifted, "StoredSets", lambda *args: args)
+    assert ct.data.shifted_sets(data, data_dir="there") == (data, "there")
+    assert len(set(asked)) == 75
 
 
 @pytest.fixture
@@ -33,6 +64,9 @@ def test_published_arrays_are_read_a_severity_at_a_time(data, published):
         np.testing.assert_allclose(
             x, normalized_cifar(images[chosen]), atol=1e-5
         )
+    halves = [sets.batches("fog", 4, 4, shard=(i, 2)) for i in (0, 1)]
+    y = np.concatenate([labels_and_images(half)[0] for half in halves])
+    assert y.tolist() == [0, 1, 4, 5, 2, 3, 6]
 
 
 def test_incomplete_folders_are_errors(data, published):
@@ -49,17 +83,6 @@ def test_incomplete_folders_are_errors(data, published):
     np.save(folder / "labels.npy", labels[:-1])
     with pytest.raises(ValueError, match=r"shape=\(34,\)"):
         ct.data.PublishedArrays(data, folder)
-
-
-def test_published_arrays_are_walked_one_after_the_other(data, published):
-    folder, images, labels = published
-    np.save(folder / "snow.npy", 255 - images)
-    sets = ct.data.PublishedArrays(data, folder)
-    walk = sets.walk([("fog", 3), ("snow", 1)], batch_size=4, num_batches=2)
-    y, x = labels_and_images(walk)
-    np.testing.assert_array_equal(y, np.tile(labels[:7], 2))
-    expected = np.concatenate([images[14:21], 255 - images[:7]])
-    np.testing.assert_allclose(x, normalized_cifar(expected), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +115,8 @@ def test_stored_sets_are_those_of_tfds(data, tmp_path, corruption, spelled):
     y, x = labels_and_images(sets.batches(corruption, 1, 4))
     np.testing.assert_array_equal(y, range(6))
     np.testing.assert_allclose(x, normalized_cifar(images), atol=1e-5)
+    half, _ = labels_and_images(sets.batches(corruption, 1, 4, shard=(1, 2)))
+    assert half.tolist() == [2, 3]
     with pytest.raises(FileNotFoundError, match="'snow' of severity 2"):
         sets.batches("snow", 2, 4)
     # Some of them are no reason to leave the others out.
