@@ -28,6 +28,8 @@ CACHE_BLOCK_BYTES = 1024 * 1024
 MATRIX_BLOCK_BYTES = 16 * 1024 * 1024
 # Predictions of which copies may be kept.
 SMALL_BYTES = 16 * 1024 * 1024
+# Binary logits in [0, 1] of which a warning is worth it.
+FEWEST_ODD = 10
 
 
 def read(
@@ -152,7 +154,9 @@ def to_logits(values, from_probs=False, index=None):
 def look_odd(values):
     """Whether some rows of `flatten` are hardly logits."""
     if values.shape[1] == 1:
-        return 0 <= values.min() and values.max() <= 1
+        # A few logits may be so by chance.
+        in_range = 0 <= values.min() and values.max() <= 1
+        return in_range and len(values) >= FEWEST_ODD
     # Most logits are told apart by their first row.
     return 0 <= values[0].min() and are_probabilities(values)
 
@@ -160,8 +164,9 @@ def look_odd(values):
 def warn_of_probabilities():
     """Says that probabilities came where logits were expected."""
     warn(
-        "`logits` look like probabilities: all lie in [0, 1], and rows sum to "
-        "1. Pass logits, or construct the calibrator with `from_probs=True`."
+        "`logits` look like probabilities: all lie in [0, 1], and those of all "
+        "classes sum to 1. Pass logits, or construct the calibrator with "
+        "`from_probs=True`."
     )
 
 

@@ -81,6 +81,15 @@ def test_binary_logits_are_pairs(make):
         np.testing.assert_array_equal(predicted.ravel(), logits > 0)
 
 
+def test_binary_probabilities_for_logits_are_said_aloud():
+    scaler = ct.posthoc.TemperatureScaling().fit(BINARY, BITS)
+    probs = scaler.predict_proba(BINARY)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        scaler.fit(probs, BITS)
+    # Which a single logit may be.
+    scaler.transform([0.3])
+
+
 def test_several_labels_are_binary_problems(make):
     expected = make().fit(PAIRS, BITS)
     found = make(multi_label=True)
