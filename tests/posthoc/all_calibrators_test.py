@@ -316,7 +316,7 @@ def test_dataset_gives_what_arrays_give(name, data, monkeypatch):
         expected.fit(*data).predict_proba(data[0]),
         # Seen 2e-4 of vectors, whose fits end on float32 logits that are added
         # up in another order; without one batch it would be 2e-2.
-        atol=2e-3,
+        atol=3e-3,
     )
 
 

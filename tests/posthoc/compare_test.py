@@ -76,7 +76,7 @@ def test_other_shapes_are_the_two_dimensional_case():
     )
     for name, scores in expected.scores.items():
         assert found.scores[name]["nll"].value == pytest.approx(
-            scores["nll"].value, rel=1e-9
+            scores["nll"].value, rel=1e-8
         )
 
 
