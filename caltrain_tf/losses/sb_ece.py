@@ -66,7 +66,8 @@ def sb_ece(
         num_bins: Number of bins.
         temperature: Softness of the bins; towards 0 they become hard.
         norm: The exponent, at least 1.
-        binning: `"label"` or `"bin"`, as above.
+        binning: `"label"` or `"bin"`, as above. (In `ct.metrics`, `binning`
+            is how the bins are cut: `"equal_mass"` or `"equal_width"`.)
         root: Whether to take the root at the end.
         lower: Where the first bin begins: a number, or `"chance"` for 1/K.
 
@@ -89,18 +90,14 @@ def sb_ece(
     lower = 1.0 / batch.predictions.shape[1] if as_released else lower
     confidence = predictions.confidence(batch.predictions, batch.from_logits)
     correct = predictions.correctness(batch.labels, batch.predictions)
-    membership = soft_binning.soft_membership(
-        ops.expand_dims(confidence, -1), num_bins, temperature, lower
-    )
-    if as_released and binning == "label":
-        membership = soft_binning.smooth_membership(membership)
     mean, scale = ESTIMATORS[binning](
         ops.expand_dims(confidence, -1),
         ops.expand_dims(correct, -1),
-        membership,
         batch.weight,
+        (num_bins, temperature, lower),
         norm,
         batch.cross_replica,
+        smoothed=as_released,
     )
     return soft_binning.finish(mean, scale, norm, root)
 

@@ -28,15 +28,16 @@ def sb_marginal_ece(
 
         (1/K sum_k sum_j S_kj / N |A_kj - C_kj|^norm)^(1/norm)
 
-    It bins `batch x classes` values, so that it takes `num_bins` times the
-    memory of the logits; for many classes fewer bins are a good idea.
+    With `binning="label"`, or a temperature below about 0.006, it takes
+    `num_bins` times the memory of the logits.
 
     Args:
         batch: The examples.
         num_bins: Number of bins on [0, 1].
         temperature: Softness of the bins; towards 0 they become hard.
         norm: The exponent, at least 1.
-        binning: `"bin"` or `"label"`, as in `sb_ece`.
+        binning: `"bin"` or `"label"`, as in `sb_ece`; not the `binning` of
+            `ct.metrics`, which is how the bins are cut.
         root: Whether to take the root at the end.
 
     Returns:
@@ -56,8 +57,8 @@ def sb_marginal_ece(
     mean, scale = ESTIMATORS[binning](
         probs,
         inputs.label_distribution(batch.labels, probs.shape[1]),
-        soft_binning.soft_membership(probs, num_bins, temperature),
         batch.weight,
+        (num_bins, temperature, 0.0),
         norm,
         batch.cross_replica,
     )
