@@ -52,11 +52,12 @@ def _check_ignore_class(name, value):
     return value if value is None else check_count(name, value, low=-(2**31))
 
 
-# The options that every loss has: name -> (default, check).
-SHARED_OPTIONS = {
-    "from_logits": (False, check_flag),
-    "multi_label": (False, check_flag),
-    "ignore_class": (None, _check_ignore_class),
+# The options that every loss has.
+SHARED = {"from_logits": False, "multi_label": False, "ignore_class": None}
+SHARED_CHECKS = {
+    "from_logits": check_flag,
+    "multi_label": check_flag,
+    "ignore_class": _check_ignore_class,
 }
 
 
@@ -85,11 +86,11 @@ def loss_function(per_example=False, **checks):
         **checks: For each option a function `(name, value)` that returns the
             value to use, or raises.
     """
-    checks |= {name: check for name, (_, check) in SHARED_OPTIONS.items()}
-    shared = {name: default for name, (default, _) in SHARED_OPTIONS.items()}
+    checks |= SHARED_CHECKS
+    shared = SHARED
     if not per_example:
         checks["cross_replica"] = check_flag
-        shared |= {"sample_weight": None, "cross_replica": False}
+        shared = {**SHARED, "sample_weight": None, "cross_replica": False}
 
     def decorate(formula):
         batch, *own = inspect.signature(formula).parameters.values()
@@ -175,8 +176,7 @@ class FunctionLoss(keras.losses.Loss):
                 **{n: arguments.pop(n) for n in ("name", "reduction", "dtype")},
             )
             self.options = check_options(arguments, function.checks)
-            for option, value in self.options.items():
-                setattr(self, option, value)
+            self.__dict__.update(self.options)
 
         itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         __init__.__signature__ = signature.replace(
@@ -209,7 +209,7 @@ class FunctionLoss(keras.losses.Loss):
             return ops.cast(reduce(value, batch, self.reduction), self.dtype)
 
     def _standardize(self, y_true, y_pred, sample_weight=None):
-        shared = {name: self.options[name] for name in SHARED_OPTIONS}
+        shared = {name: self.options[name] for name in SHARED}
         return inputs.standardize(
             y_true, y_pred, sample_weight=sample_weight, **shared
         )
@@ -233,14 +233,17 @@ class FunctionLoss(keras.losses.Loss):
 
     def __repr__(self):
         """Returns the call that makes this loss, without the defaults."""
-        defaults = inspect.signature(type(self)).parameters
-        config = {**self.get_config(), "dtype": None}
-        chosen = [
-            f"{name}={config[name]!r}"
-            for name, parameter in defaults.items()
-            if name in config and config[name] != parameter.default
-        ]
-        return f"{type(self).__name__}({', '.join(chosen)})"
+        return describe(self, self.get_config())
+
+
+def describe(loss, config):
+    """The call that makes `loss`, without the defaults."""
+    chosen = [
+        f"{name}={config[name]!r}"
+        for name, parameter in inspect.signature(type(loss)).parameters.items()
+        if name in config and config[name] != parameter.default
+    ]
+    return f"{type(loss).__name__}({', '.join(chosen)})"
 
 
 def reduce(value, batch, reduction):

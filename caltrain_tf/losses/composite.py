@@ -1,17 +1,18 @@
 """Primary loss + beta x secondary loss: how a classifier is trained."""
 
-import inspect
-
 import keras
 from keras import ops
 
 from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import SHARED_OPTIONS
+from caltrain_tf.losses.base import SHARED_CHECKS
 from caltrain_tf.losses.base import FunctionLoss
+from caltrain_tf.losses.base import check_options
 from caltrain_tf.losses.base import copies
+from caltrain_tf.losses.base import describe
 from caltrain_tf.losses.base import reduce
+from caltrain_tf.losses.registry import accepted
 from caltrain_tf.losses.registry import get
 from caltrain_tf.ops import inputs
 from caltrain_tf.ops.replicas import sum_over_replicas
@@ -75,17 +76,15 @@ class CompositeLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.beta = check_number("beta", beta, low=0, closed=True)
         self.cross_replica = check_flag("cross_replica", cross_replica)
-        given = dict(
-            from_logits=from_logits,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
+        self._shared = check_options(
+            {
+                "from_logits": from_logits,
+                "multi_label": multi_label,
+                "ignore_class": ignore_class,
+            },
+            SHARED_CHECKS,
         )
-        self._shared = {
-            option: check(option, given[option])
-            for option, (_, check) in SHARED_OPTIONS.items()
-        }
-        for option, value in self._shared.items():
-            setattr(self, option, value)
+        self.__dict__.update(self._shared)
         if primary is None and secondary is None:
             raise ValueError(
                 "`primary` or `secondary` must be given. "
@@ -143,8 +142,7 @@ class CompositeLoss(keras.losses.Loss):
         elif isinstance(part, keras.losses.Loss):
             values = part.call(*batch.given)
         else:
-            options = _accepted(part, self._shared)
-            values = part(*batch.given, **options)
+            values = part(*batch.given, **accepted(part, self._shared))
         values = ops.cast(values, "float32")
         if not isinstance(part, FunctionLoss):
             values = inputs.nan_where_invalid(values, batch)
@@ -172,22 +170,9 @@ class CompositeLoss(keras.losses.Loss):
         }
 
     def __repr__(self):
-        """Returns the parts and the options that are not the defaults."""
-        defaults = inspect.signature(type(self)).parameters
-        config = {
-            **super().get_config(),
-            "primary": self.primary,
-            "secondary": self.secondary,
-            "beta": self.beta,
-            "cross_replica": self.cross_replica,
-            **self._shared,
-        }
-        chosen = [
-            f"{name}={value!r}"
-            for name, value in config.items()
-            if value != defaults[name].default
-        ]
-        return f"{type(self).__name__}({', '.join(chosen)})"
+        """Returns the call that makes this loss, without the defaults."""
+        parts = {"primary": self.primary, "secondary": self.secondary}
+        return describe(self, {**self.get_config(), **parts})
 
     def _value(self, batch):
         primary = self.part("primary", batch)
@@ -247,12 +232,3 @@ class PartMetric(keras.metrics.Mean):
             "loss": keras.saving.serialize_keras_object(self.loss),
             "part": self.part,
         }
-
-
-def _accepted(function, options):
-    """Those of `options` that a callable has arguments for."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # Some callables of C have none.
-        return {}
-    return {name: v for name, v in options.items() if name in parameters}

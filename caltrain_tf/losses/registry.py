@@ -7,7 +7,7 @@ import keras
 
 from caltrain_tf.checks import check_choice
 from caltrain_tf.losses.avuc import AvUC
-from caltrain_tf.losses.base import SHARED_OPTIONS
+from caltrain_tf.losses.base import SHARED_CHECKS
 from caltrain_tf.losses.focal import Focal
 from caltrain_tf.losses.mmce import MMCE
 from caltrain_tf.losses.mse import MSE
@@ -70,7 +70,7 @@ def get(identifier, **options):
     if inspect.isclass(identifier) and issubclass(
         identifier, keras.losses.Loss
     ):
-        return identifier(**_accepted_by(identifier, options))
+        return identifier(**accepted(identifier, options))
     if callable(identifier) and not inspect.isclass(identifier):
         return identifier
     raise ValueError(
@@ -87,15 +87,18 @@ def _get_of_keras(name, options):
     if found is None:
         check_choice("identifier", name, tuple(_BY_NAME))
     if isinstance(found, keras.losses.Loss):
-        return type(found)(**_accepted_by(type(found), options))
+        return type(found)(**accepted(type(found), options))
     return found
 
 
-def _accepted_by(cls, options):
-    """The options without those that all of ours have and `cls` has not."""
-    parameters = inspect.signature(cls).parameters
+def accepted(function, options):
+    """The options without those of ours that `function` does not have."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # Some functions of C do not say.
+        parameters = ()
     return {
         name: value
         for name, value in options.items()
-        if name in parameters or name not in SHARED_OPTIONS
+        if name in parameters or name not in SHARED_CHECKS
     }

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from caltrain_tf.checks import ROUNDING
 from caltrain_tf.checks import SUM_TOLERANCE
 from caltrain_tf.checks import are_probabilities
 from caltrain_tf.checks import as_array
@@ -37,6 +38,16 @@ SMALLEST_PROBABILITY = 1e-7
 SMALLEST_FLOAT16_PROBABILITY = 2.0**-14
 # Operations that hand on the kind of what they are given.
 _TRANSPARENT = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims")
+_PROBABILITIES = (
+    "`from_logits=True`, but `y_pred` looks like probabilities, as after a "
+    "softmax. Pass `from_logits=False`, or take the activation off the last "
+    "layer."
+)
+_LOGITS = (
+    "`from_logits=False`, but `y_pred` comes from a layer without activation "
+    "and looks like logits. Pass `from_logits=True`, or give the last layer a "
+    "softmax activation."
+)
 
 
 class Batch(NamedTuple):
@@ -84,17 +95,15 @@ def standardize(
     cross_replica=False,
 ):
     """Checks what a loss or a metric was called with; returns a `Batch`."""
-    keras_mask = get_keras_mask(y_pred)
+    mask = _get_keras_mask(y_pred)
     _warn_about_producer(y_pred, from_logits)
     y_true = _to_tensor("y_true", y_true)
     y_pred = _to_tensor("y_pred", y_pred)
     is_float16 = keras.backend.standardize_dtype(y_pred.dtype) == "float16"
     labels, predictions, shape = _flatten(y_true, y_pred, multi_label)
-    num_examples = predictions[:, 0]
 
-    mask = None
-    if keras_mask is not None:
-        mask = _per_example("mask", keras_mask, shape, num_examples)
+    if mask is not None:
+        mask = _per_example("mask", mask, shape)
     if ignore_class is not None:
         if len(labels.shape) != 1:
             raise ValueError(
@@ -105,26 +114,26 @@ def standardize(
         mask = counts if mask is None else mask * counts
     weight = mask
     if sample_weight is not None:
-        weight = _per_example(
-            "sample_weight", sample_weight, shape, num_examples
-        )
+        weight = _per_example("sample_weight", sample_weight, shape)
         _check_weight(weight)
         weight = weight if mask is None else weight * mask
-    rows = _to_numpy_if_known(predictions)
-    if weight is not None:
+    if from_logits:
+        _warn_about_probabilities(predictions)
+    if weight is None:
+        weight = scaled = ops.ones_like(predictions[:, 0])
+    else:
         labels, predictions = _blank_ignored(labels, predictions, weight)
-    predictions, valid = _check_values(
-        labels, predictions, rows, from_logits, tuple(y_true.shape)
-    )
+        scaled = _scale(weight, cross_replica)
+    valid = _check_labels(labels, max(predictions.shape[-1], 2), shape)
+    if from_logits:
+        predictions = _make_finite(predictions)
+    else:
+        valid = _both(valid, _check_probabilities(predictions))
     given = (labels, predictions)
     if predictions.shape[-1] == 1:
         given = (ops.expand_dims(labels, -1), predictions)
         other = ops.zeros_like(predictions) if from_logits else 1 - predictions
         predictions = ops.concatenate([other, predictions], axis=-1)
-    if weight is None:
-        weight = scaled = ops.ones_like(num_examples)
-    else:
-        scaled = _scale(weight, cross_replica)
     return Batch(
         labels=labels,
         predictions=predictions,
@@ -188,7 +197,7 @@ def class_range(num_classes):
     return ops.arange(num_classes, dtype="float32")
 
 
-def get_keras_mask(tensor):
+def _get_keras_mask(tensor):
     """The mask that a Keras layer attached to `tensor`, or None."""
     # Arrays of JAX have no attributes; there Keras keeps masks in a table that
     # has no public name.
@@ -252,7 +261,7 @@ def _flatten(y_true, y_pred, multi_label):
     return y_true, y_pred, shape
 
 
-def _per_example(name, values, shape, like):
+def _per_example(name, values, shape):
     """Weights or a mask as `(n,)`, repeated over the axes that they lack."""
     values = ops.cast(_to_tensor(name, values), "float32")
     rank = len(values.shape)
@@ -270,11 +279,9 @@ def _per_example(name, values, shape, like):
             f"`{name}` must have the shape (batch,) or that of the examples, "
             f"{known}. Received: {name}.shape={tuple(values.shape)}"
         )
-    if len(shape) > 1:
-        for _ in range(len(shape) - rank):
-            values = ops.expand_dims(values, -1)
-        return ops.reshape(ops.broadcast_to(values, shape), (-1,))
-    return values * ops.ones_like(like)
+    for _ in range(len(shape) - rank):
+        values = ops.expand_dims(values, -1)
+    return ops.reshape(ops.broadcast_to(values, shape), (-1,))
 
 
 def _scale(weight, cross_replica):
@@ -309,97 +316,83 @@ def _check_weight(weight):
         )
 
 
-def _check_values(labels, predictions, rows, from_logits, label_shape):
-    """Predictions, finite if they are logits, and where rows are valid.
-
-    Raises on what is invalid; where that can be done now, all else is valid.
-
-    Args:
-        labels: As in `Batch`, without the rows that do not count.
-        predictions: Likewise, `(n, 1)` for binary problems.
-        rows: The predictions before rows were blanked, where known.
-        from_logits: Whether they are logits.
-        label_shape: The shape in which the user gave the labels.
-    """
-    num_classes = predictions.shape[-1]
-    known_labels = _to_numpy_if_known(labels)
-    valid, problem, seen = _valid_labels(labels, max(num_classes, 2))
-    if known_labels is None:
-        _assert_in_graph(valid, problem, seen)
-    elif not ops.convert_to_numpy(valid).all():
-        row = int((~ops.convert_to_numpy(valid)).argmax())
-        raise ValueError(
-            f"{problem} Received: y_true[{_index(row, label_shape, labels)}]"
-            f"={known_labels[row].tolist()}"
-        )
-    if from_logits:
-        if rows is not None and num_classes > 1 and are_probabilities(rows):
-            _warn_about_probabilities()
-        # `where` keeps NaN; `clip` may turn it into a number under XLA. A
-        # diverged model has to show.
-        predictions = ops.where(
-            predictions > LARGEST_LOGIT, LARGEST_LOGIT, predictions
-        )
-        predictions = ops.where(
-            predictions < -LARGEST_LOGIT, -LARGEST_LOGIT, predictions
-        )
-    else:
-        are_valid, problem, seen = _valid_probabilities(predictions)
-        if known_labels is None:
-            _assert_in_graph(are_valid, problem, seen)
-        elif rows is not None and not ops.convert_to_numpy(are_valid).all():
-            row = int((~ops.convert_to_numpy(are_valid)).argmax())
-            raise ValueError(
-                f"{problem} Received: y_pred[{row}] from {rows[row].min():g} "
-                f"to {rows[row].max():g}, summing to {rows[row].sum():g}"
-            )
-        valid = valid & are_valid
-    is_checked = rows is not None and known_labels is not None
-    return predictions, None if is_checked else valid
+def _make_finite(logits):
+    # `where` keeps NaN; `clip` may turn it into a number under XLA. A diverged
+    # model has to show.
+    logits = ops.where(logits > LARGEST_LOGIT, LARGEST_LOGIT, logits)
+    return ops.where(logits < -LARGEST_LOGIT, -LARGEST_LOGIT, logits)
 
 
-def _valid_labels(labels, num_classes):
-    """Where labels are valid, what is wrong elsewhere, numbers that show it."""
+def _check_labels(labels, num_classes, shape):
     if len(labels.shape) == 1:
+        seen = labels
         valid = (labels >= 0) & (labels < num_classes)
         valid = valid & (labels == ops.floor(labels))
         problem = f"`y_true` must hold class ids from 0 to {num_classes - 1}."
-        return valid, problem, labels
-    sums = ops.sum(labels, axis=-1)
-    valid = ops.abs(sums - 1.0) <= SUM_TOLERANCE
-    valid = valid & ops.all(labels >= -SUM_TOLERANCE, axis=-1)
-    problem = (
-        "`y_true` must hold probabilities that sum to 1 in each row. If rows "
-        "hold any number of labels, pass `multi_label=True`."
-    )
-    return valid, problem, sums
+    else:
+        seen = ops.sum(labels, axis=-1)
+        valid = ops.all(labels >= -ROUNDING, axis=-1)
+        valid = valid & (ops.abs(seen - 1.0) <= SUM_TOLERANCE)
+        problem = (
+            "`y_true` must hold probabilities that sum to 1 in each row. If "
+            "rows hold any number of labels, pass `multi_label=True`."
+        )
+    name = "y_true" if len(shape) == 1 else "flattened y_true"
+    return _require(valid, problem, name, labels, seen)
 
 
-def _valid_probabilities(predictions):
-    """As `_valid_labels`. NaN is valid: a diverged model has a NaN loss."""
-    outside = (predictions < -SUM_TOLERANCE) | (
-        predictions > 1.0 + SUM_TOLERANCE
-    )
-    sums = ops.sum(predictions, axis=-1)
+def _check_probabilities(predictions):
+    # Written so that NaN passes: a diverged model has a NaN loss.
+    outside = (predictions < -ROUNDING) | (predictions > 1.0 + ROUNDING)
     invalid = ops.any(outside, axis=-1)
+    sums = ops.sum(predictions, axis=-1)
     if predictions.shape[-1] > 1:
         invalid = invalid | (ops.abs(sums - 1.0) > SUM_TOLERANCE)
     problem = (
         "`y_pred` must hold probabilities that sum to 1. If they are logits, "
         "pass `from_logits=True`."
     )
-    return ~invalid, problem, sums
+    return _require(~invalid, problem, "y_pred", predictions, sums)
 
 
-def _index(row, shape, labels):
-    """The position of flattened example `row` in labels of `shape`."""
-    if len(labels.shape) == 2 or shape[-1] == 1:
-        shape = shape[:-1]
-    index = []
-    for size in reversed(shape[1:]):
-        row, position = divmod(row, size)
-        index.insert(0, position)
-    return ", ".join(str(i) for i in [row, *index])
+def _require(valid, problem, name, rows, seen):
+    """Raises unless all is valid: now, or when the graph runs.
+
+    Args:
+        valid: `(n,)`.
+        problem: What is wrong.
+        name: Name of `rows` in the error.
+        rows: What was checked, of which an error shows the first bad row.
+        seen: `(n,)`; a graph's error shows the smallest and the largest.
+
+    Returns:
+        `valid`, or None if it is known that all is.
+    """
+    known = _to_numpy_if_known(valid)
+    if known is None:
+        if _is_in_graph(valid):
+            _assert_in_graph(valid, problem, seen)
+        return valid
+    if not known.all():
+        row = int((~known).argmax())
+        value = ops.convert_to_numpy(rows[row]).tolist()
+        raise ValueError(f"{problem} Received: {name}[{row}]={value}")
+    return None
+
+
+def _both(valid, other):
+    if valid is None or other is None:
+        return other if valid is None else valid
+    return valid & other
+
+
+def _assert_in_graph(valid, problem, seen):
+    """Raises when a TensorFlow graph runs; XLA and TPUs leave this out."""
+    import tensorflow as tf
+
+    lowest, highest = tf.reduce_min(seen), tf.reduce_max(seen)
+    message = [f"{problem} Received: from", lowest, "to", highest]
+    tf.debugging.Assert(tf.reduce_all(valid), message)
 
 
 def _to_numpy_if_known(tensor):
@@ -416,41 +409,6 @@ def _to_numpy_if_known(tensor):
         return None
 
 
-def _assert_in_graph(valid, problem, seen):
-    """Raises when a TensorFlow graph runs; XLA and TPUs leave this out."""
-    if not _is_in_graph(valid):
-        return
-    import tensorflow as tf
-
-    tf.debugging.Assert(
-        tf.reduce_all(valid),
-        [
-            f"{problem} Received: from",
-            tf.reduce_min(seen),
-            "to",
-            tf.reduce_max(seen),
-        ],
-    )
-
-
-def _warn_about_producer(y_pred, from_logits):
-    """Warns where what made `y_pred` shows that `from_logits` is wrong."""
-    producer = getattr(y_pred, "op", None) if _is_in_graph(y_pred) else None
-    while producer is not None and producer.type in _TRANSPARENT:
-        producer = producer.inputs[0].op
-    kind = getattr(producer, "type", None)
-    # Keras' activations leave their input on their output.
-    is_activation = hasattr(y_pred, "_keras_logits")
-    if from_logits and (is_activation or kind in ("Softmax", "Sigmoid")):
-        _warn_about_probabilities()
-    if not from_logits and kind == "BiasAdd":
-        warn(
-            "`from_logits=False`, but `y_pred` comes from a layer without "
-            "activation and looks like logits. Pass `from_logits=True`, or "
-            "give the last layer a softmax activation."
-        )
-
-
 def _is_in_graph(tensor):
     if keras.backend.backend() != "tensorflow":
         return False
@@ -459,9 +417,23 @@ def _is_in_graph(tensor):
     return tf.is_symbolic_tensor(tensor)
 
 
-def _warn_about_probabilities():
-    warn(
-        "`from_logits=True`, but `y_pred` looks like probabilities, as after a "
-        "softmax. Pass `from_logits=False`, or take the activation off the "
-        "last layer."
-    )
+def _warn_about_producer(y_pred, from_logits):
+    """Warns where what made `y_pred` shows that `from_logits` is wrong."""
+    producer = y_pred.op if _is_in_graph(y_pred) else None
+    while producer is not None and producer.type in _TRANSPARENT:
+        producer = producer.inputs[0].op
+    kind = getattr(producer, "type", None)
+    # Keras' activations leave their input on their output.
+    is_activation = hasattr(y_pred, "_keras_logits")
+    if from_logits and (is_activation or kind in ("Softmax", "Sigmoid")):
+        warn(_PROBABILITIES)
+    if not from_logits and kind == "BiasAdd":
+        warn(_LOGITS)
+
+
+def _warn_about_probabilities(predictions):
+    """Warns where values given as logits are probabilities."""
+    if predictions.shape[-1] > 1:
+        rows = _to_numpy_if_known(predictions)
+        if rows is not None and are_probabilities(rows):
+            warn(_PROBABILITIES)

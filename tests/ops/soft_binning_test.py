@@ -30,9 +30,8 @@ def test_bins_may_begin_at_chance():
 def test_high_norms_do_not_underflow(norm):
     predicted = np.full((4, 1), 0.5, "float32")
     outcome = np.array([[1], [0], [1], [1]], "float32")
-    membership = np.ones((4, 1, 1), "float32")
     mean, scale = soft_binning.binned_error(
-        predicted, outcome, membership, np.ones(4, "float32"), norm, False
+        predicted, outcome, np.ones(4, "float32"), (1, 0.01, 0.0), norm, False
     )
     # One bin: the gap itself, whatever the norm.
     np.testing.assert_allclose(
