@@ -36,10 +36,12 @@ def test_the_same_numbers_on_every_backend(backend):
     ):
         case = f"{name} {options}"
         np.testing.assert_allclose(value, reference[2], rtol=2e-5, err_msg=case)
+        # 4e-5 of the largest was seen, without XLA's optimisations; a wrong
+        # gradient is wrong by 1e-2 and more.
         np.testing.assert_allclose(
             gradient,
             reference[3],
-            atol=2e-5 * np.abs(reference[3]).max(),
+            atol=5e-4 * np.abs(reference[3]).max(),
             err_msg=case,
         )
     reference = fit_history()

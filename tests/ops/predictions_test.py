@@ -11,7 +11,7 @@ PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
 def test_confidence_needs_no_softmax():
     expected = PROBS.max(axis=1)
     np.testing.assert_allclose(
-        predictions.confidence(LOGITS, from_logits=True), expected, rtol=1e-6
+        predictions.confidence(LOGITS, from_logits=True), expected, rtol=3e-6
     )
     np.testing.assert_allclose(
         predictions.confidence(PROBS, from_logits=False), expected
@@ -23,10 +23,11 @@ def test_entropy():
     expected = -(smoothed * np.log(smoothed)).sum(axis=1)
     for y_pred, from_logits in ((LOGITS, True), (PROBS, False)):
         entropy = predictions.entropy(y_pred, from_logits)
-        np.testing.assert_allclose(entropy, expected, rtol=2e-5)
+        # Float32 probabilities: errors of 1e-7.
+        np.testing.assert_allclose(entropy, expected, rtol=1e-5, atol=2e-6)
     uniform = predictions.entropy(np.zeros((1, 7), "float32"), True)
     np.testing.assert_allclose(
-        uniform, predictions.largest_entropy(7), rtol=1e-6
+        uniform, predictions.largest_entropy(7), rtol=3e-6
     )
 
 
@@ -41,7 +42,7 @@ def test_the_gradient_of_entropy_is_that_of_the_softmax():
             tf.reduce_sum(weights * predictions.entropy(probs, False)),
         ]
     ours, automatic = (tape.gradient(total, logits) for total in totals)
-    np.testing.assert_allclose(ours, automatic, atol=1e-6)
+    np.testing.assert_allclose(ours, automatic, atol=3e-6)
 
 
 def test_ties_are_predicted_as_the_first_class():
