@@ -30,7 +30,7 @@ def test_equals_the_definition(case, binning, norm):
 
 
 def test_many_classes():
-    probs, labels = CASES["calibrated_1000"]
+    probs, labels = (array[:40] for array in CASES["calibrated_1000"])
     error = metrics.marginal_calibration_error(probs, labels)
     expected = naive.marginal_calibration_error(
         probs, labels, 15, 2, "equal_mass"
