@@ -352,7 +352,8 @@ def edge_ranks(num_examples, num_bins):
 
 def in_units(weight):
     """Weights as multiples of the smallest; whole ones without rounding."""
-    units = weight / weight.min()
+    # Not less than rounding leaves of the largest, so that nothing overflows.
+    units = weight / max(weight.min(), 1e-15 * weight.max())
     whole = np.rint(units)
     # Weights that were scaled in float32 are whole but for its rounding.
     return whole if np.allclose(units, whole, rtol=1e-6, atol=0) else units

@@ -24,9 +24,11 @@ import numpy as np
 
 from caltrain_tf.checks import ROUNDING
 from caltrain_tf.checks import SUM_TOLERANCE
+from caltrain_tf.checks import are_probabilities
 from caltrain_tf.checks import as_array
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_flag
+from caltrain_tf.checks import warn
 
 # Large enough for NumPy's cost of a call not to matter, small enough for a
 # cache to hold it: half of the size and twice the size both take 1.5 times as
@@ -142,18 +144,20 @@ def read(
     ignore_class=None,
     sample_weight=None,
     name="probs",
+    needs_labels=True,
 ):
     """Returns `Examples` of arguments as the table above has them.
 
     Args:
         probs: Probabilities, or logits: an array, a tensor, or anything else
             with `__array__`. Not copied.
-        labels: Class ids, or one-hot rows; None if they do not matter.
+        labels: Class ids, or one-hot rows.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether each column is a binary problem of its own.
         ignore_class: The label of examples that count nothing.
         sample_weight: Weights, of the examples' shape or of their first axes.
         name: Name used for `probs` in error messages.
+        needs_labels: Whether `labels` must not be None.
     """
     from_logits = check_flag("from_logits", from_logits)
     multi_label = check_flag("multi_label", multi_label)
@@ -169,7 +173,18 @@ def read(
         )
     shape, num_classes = probs.shape[:-1], probs.shape[-1]
     probs = probs.reshape(-1, num_classes)
-    ids, counts = read_labels(labels, shape, num_classes, ignore_class)
+    if from_logits and num_classes > 1:
+        # Logits that pass for probabilities in every row are next to
+        # impossible, so that some rows are enough.
+        if are_probabilities(as_float(probs[:1000])):
+            warn(
+                f"`from_logits=True`, but `{name}` looks like probabilities, "
+                "as after a softmax. Pass `from_logits=False`, or logits."
+            )
+    if labels is None and ignore_class is None and not needs_labels:
+        ids, counts = np.broadcast_to(np.int64(0), (len(probs),)), None
+    else:
+        ids, counts = read_labels(labels, shape, num_classes, ignore_class)
     weight = None
     if sample_weight is not None:
         weight = read_weight(sample_weight, shape)
@@ -182,7 +197,7 @@ def read(
                 f"counts. Received: {len(counts)} examples, none of which does"
             )
         weight = weight if weight is None else weight[counts]
-    if weight is not None and np.all(weight == weight[0]):
+    if weight is not None and np.all(weight == 1):
         weight = None
     return Examples(probs, ids, counts, weight, from_logits, shape, name)
 
@@ -385,9 +400,6 @@ def row_sums(block):
 
 def read_labels(labels, shape, num_classes, ignore_class):
     """Class ids `(n,)`, and booleans `(n,)` where they count, or None."""
-    num_examples = int(np.prod(shape))
-    if labels is None:
-        return np.broadcast_to(np.int64(0), (num_examples,)), None
     labels = as_array("labels", labels)
     if labels.shape == (*shape, 1):
         labels = labels[..., 0]

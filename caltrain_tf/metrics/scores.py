@@ -194,7 +194,13 @@ def average_uncertainty(
         0.3466
     """
     examples = read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+        probs,
+        labels,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        needs_labels=False,
     )
     return _mean(entropy_of_examples(examples), examples)
 
