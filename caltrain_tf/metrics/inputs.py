@@ -52,7 +52,7 @@ class Examples(NamedTuple):
         labels: Class ids `(n,)`.
         counts: Booleans `(n,)`, False where an example counts nothing; None if
             all count.
-        weight: float64, of the examples that count; None if all are alike.
+        weight: float64, of the examples that count; None if all are 1.
         from_logits: Whether `predictions` are logits.
         shape: The shape `(...)` that the examples had.
         name: Name used for the predictions in error messages.
@@ -462,7 +462,13 @@ def read_weight(sample_weight, shape):
     weight = as_array("sample_weight", sample_weight)
     if weight.shape == (*shape, 1):
         weight = weight[..., 0]
-    if weight.shape != shape[: weight.ndim]:
+    fits = weight.ndim <= len(shape) and all(
+        size == wanted or (axis and size == 1)
+        for axis, (size, wanted) in enumerate(
+            zip(weight.shape, shape, strict=False)
+        )
+    )
+    if not fits:
         raise ValueError(
             "`sample_weight` must have the shape of the examples, "
             f"{shape}, or of their first axes. "

@@ -100,7 +100,7 @@ SHAPES = {
             "probs": P.reshape(4, 6),
             "labels": BINARY.reshape(4, 6),
             "multi_label": True,
-            "sample_weight": WEIGHT,
+            "sample_weight": WEIGHT[:, None],
         },
         {
             "probs": np.stack([1 - P, P], axis=1),

@@ -177,11 +177,10 @@ class Cells(NamedTuple):
         """Summed probability minus hits of each cell."""
         # Not confidence minus hits: of a confident network both are close to
         # the mass, and the small differences from it are what matters.
-        return (
-            (self.mass - self.hits)
-            - self.mass * (1.0 - grid.centre)
-            + self.distance * grid.width
-        )
+        below_one = ops.convert_to_tensor(1.0 - grid.centre)
+        width = ops.convert_to_tensor(grid.width)
+        misses = self.mass - self.hits
+        return misses - self.mass * below_one + self.distance * width
 
 
 def terms(values, outcome, weight, cells, grid):
@@ -354,7 +353,8 @@ def label_error(cells, grid, starts, accuracy, norm):
     index = ops.arange(cells.mass.shape[-1], dtype="int32")
     bins = ops.sum(ops.cast(index[:, None] >= starts, "int32"), axis=-1)
     distance = ops.divide_no_nan(cells.distance, cells.mass)
-    mean = grid.centre + distance * grid.width
+    mean = ops.convert_to_tensor(grid.centre)
+    mean = mean + distance * ops.convert_to_tensor(grid.width)
     gap = ops.abs(ops.take(accuracy, bins) - mean)
     if norm == float("inf"):
         return ops.max(ops.where(cells.mass > 0, gap, 0.0))
