@@ -41,6 +41,9 @@ PAIRS = {
 NEAR = dict.fromkeys(PAIRS, 3e-5) | dict.fromkeys(
     ("ece", "marginal_ece", "ks_error"), 2e-4
 )
+# One of each kind of state: what a network is compiled with, as far as that
+# takes time. The others differ in what they sum.
+KINDS = ("ece", "marginal_ece", "brier", "sb_ece")
 all_metrics = pytest.mark.parametrize("name", PAIRS)
 
 
@@ -163,6 +166,7 @@ def test_says_what_it_is(name):
     metric = kind(from_logits=True)
     assert eval(repr(metric), vars(metrics)).get_config() == metric.get_config()
     assert repr(metric).startswith(f"{kind.__name__}(")
+    assert metric._direction == "down"  # What Keras' callbacks look for.
     # What `help` shows has every argument.
     for parameter in inspect.signature(kind).parameters:
         assert f"\n        {parameter}: " in f"\n    {kind.__doc__}", parameter
@@ -222,44 +226,42 @@ def compiled_model(names, jit_compile):
     return network
 
 
-def check_logs(logs, names, logits, labels):
-    for name in names:
+def check_logs(logs, logits, labels):
+    for name in KINDS:
         expected = PAIRS[name][1](logits, labels, from_logits=True)
         assert logs[name] == pytest.approx(expected, abs=NEAR[name]), name
 
 
 def test_in_a_model_that_is_compiled_by_xla_saved_and_loaded(tmp_path):
-    # One of each kind of state; the others differ in what they sum.
-    names = ("ece", "marginal_ece", "brier", "sb_ece")
-    network = compiled_model(names, jit_compile=True)
+    network = compiled_model(KINDS, jit_compile=True)
     images = np.random.default_rng(0).normal(size=(100, 3)).astype("float32")
     _, labels = probabilities(100, 4)
     data = images, labels, 50
     logs = network.evaluate(*data, verbose=0, return_dict=True)
-    check_logs(logs, names, network(images), labels)
+    check_logs(logs, network(images), labels)
     network.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     # Not compiled a second time: loading is what this is about.
     again.jit_compile, again.run_eagerly = False, True
     logs = again.evaluate(*data, verbose=0, return_dict=True)
-    check_logs(logs, names, network(images), labels)
+    check_logs(logs, network(images), labels)
 
 
 def test_in_model_fit_over_two_replicas(two_replicas):
     with two_replicas.scope():
-        network = compiled_model(PAIRS, jit_compile=False)
+        network = compiled_model(KINDS, jit_compile=False)
     images = np.random.default_rng(0).normal(size=(128, 3)).astype("float32")
     _, labels = probabilities(128, 4)
     data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(32)
     # They find out by themselves that less is better.
-    callbacks = [keras.callbacks.EarlyStopping(name) for name in PAIRS]
+    callbacks = [keras.callbacks.EarlyStopping(name) for name in KINDS]
     history = network.fit(
         data, verbose=0, shuffle=False, callbacks=callbacks
     ).history
     logs = {name: value for name, (value,) in history.items()}
     logits = images @ network.layers[0].kernel.numpy()
     logits = logits + network.layers[0].bias.numpy()
-    check_logs(logs, PAIRS, logits, labels)
+    check_logs(logs, logits, labels)
     assert all(callback._is_improvement(0.1, 0.2) for callback in callbacks)
 
 
