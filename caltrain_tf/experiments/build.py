@@ -29,7 +29,7 @@ def check(configs, data_dir=None):
     """
     configs = [ml_collections.ConfigDict(config) for config in configs]
     dataset = build_data(configs[0], data_dir)
-    build_model(configs[0], dataset.num_classes, dataset.image_shape)
+    build_model(configs[0], dataset)
     for config in configs:
         check_numbers(config)
         build_loss(config)
@@ -59,7 +59,7 @@ def check_numbers(config):
 
 
 def build_data(config, data_dir=None):
-    """The data set of `config.data`."""
+    """The data set of `config.data`, as pixels: the network normalises."""
     with _named("--config.data"):
         return data.get(
             config.data.name,
@@ -68,7 +68,7 @@ def build_data(config, data_dir=None):
             image_size=config.data.image_size,
             # Missing in runs saved before this option existed.
             augment=config.data.get("augment", True),
-            dtype=_compute_dtype(config),
+            dtype="uint8",
         )
 
 
@@ -91,14 +91,13 @@ def build_loss(config, parts=("primary", "secondary")):
         )
 
 
-def build_trainer(config, strategy, num_classes, image_shape, steps_per_epoch):
+def build_trainer(config, strategy, dataset, steps_per_epoch):
     """Model, optimizer and loss of a run, in a `Trainer`.
 
     Args:
         config: The configuration.
         strategy: The `tf.distribute` strategy.
-        num_classes: Of the data.
-        image_shape: Of the data.
+        dataset: The data, of `build_data`.
         steps_per_epoch: Optimizer steps of an epoch.
     """
     keras.utils.set_random_seed(config.seed)
@@ -108,7 +107,7 @@ def build_trainer(config, strategy, num_classes, image_shape, steps_per_epoch):
     settings = config.optimizer
     scale = config.batch_size / settings.reference_batch_size
     with strategy.scope():
-        model = build_model(config, num_classes, image_shape)
+        model = build_model(config, dataset)
     with strategy.scope(), _named("--config.optimizer"):
         optimizer = keras.optimizers.SGD(
             training.WarmUpStepDecay(
@@ -141,16 +140,29 @@ def build_trainer(config, strategy, num_classes, image_shape, steps_per_epoch):
         )
 
 
-def build_model(config, num_classes, image_shape):
-    """The network of `config.model`, in `config.precision`."""
+def build_model(config, dataset):
+    """The network of `config.model`, in `config.precision`.
+
+    It takes pixels, uint8, and normalises them on its device.
+
+    Args:
+        config: The configuration.
+        dataset: The data, of `build_data`.
+    """
     before = keras.config.dtype_policy()
     with _named("--config.precision"):
         keras.config.set_dtype_policy(config.precision)
     try:
         with _named("--config.model"):
-            return models.get(
-                config.model, num_classes=num_classes, input_shape=image_shape
+            network = models.get(
+                config.model,
+                num_classes=dataset.num_classes,
+                input_shape=dataset.image_shape,
             )
+        pixels = keras.Input(dataset.image_shape, dtype="uint8", name="pixels")
+        normalize = keras.layers.Rescaling(**dataset.rescaling, dtype="float32")
+        outputs = network(normalize(pixels))
+        return keras.Model(pixels, outputs, name=network.name)
     finally:
         keras.config.set_dtype_policy(before)
 
@@ -174,7 +186,3 @@ def _named(flag):
         yield
     except (TypeError, ValueError) as error:
         raise ValueError(f"{flag}: {error}") from error
-
-
-def _compute_dtype(config):
-    return "bfloat16" if config.precision == "mixed_bfloat16" else "float32"

@@ -4,6 +4,7 @@ import json
 import os
 
 import ml_collections
+import tensorflow as tf
 
 from caltrain_tf import data as data_room
 from caltrain_tf import evaluation
@@ -42,12 +43,13 @@ def find_runs(paths):
     return sorted(found)
 
 
-def load_run(run_dir, data_dir=None):
+def load_run(run_dir, data_dir=None, strategy=None):
     """Builds the data and the trained network of a run.
 
     Args:
         run_dir: The folder of a run.
         data_dir: The folder of TensorFlow Datasets.
+        strategy: Whose replicas the network is for; the current one if None.
 
     Returns:
         `(config, data, model, checkpoint)`, the last being the path of the
@@ -56,7 +58,9 @@ def load_run(run_dir, data_dir=None):
     with open(os.path.join(run_dir, "config.json"), encoding="utf-8") as file:
         config = ml_collections.ConfigDict(json.load(file))
     data = build.build_data(config, data_dir)
-    model = build.build_model(config, data.num_classes, data.image_shape)
+    strategy = strategy or tf.distribute.get_strategy()
+    with strategy.scope():
+        model = build.build_model(config, data)
     checkpoint = training.restore_model(
         os.path.join(run_dir, "checkpoints"), model
     )
@@ -73,6 +77,8 @@ def benchmark_run(
     severities=data_room.corruptions.SEVERITIES,
     num_examples=None,
     batch_size=256,
+    keep_predictions="float32",
+    strategy=None,
     verbose=True,
 ):
     """Measures a run under shift, or goes on with it.
@@ -90,13 +96,16 @@ def benchmark_run(
         severities: Of 1 to 5.
         num_examples: Only the first ones of each test set.
         batch_size: For inference.
+        keep_predictions: As of `evaluate_shift`: `"float32"`, `"float16"` or
+            `"no"`.
+        strategy: Of `training.get_strategy`; the current one if None.
         verbose: Whether to show progress.
 
     Returns:
         `(name, rows, source)`: what the run is called, the rows of
         `evaluate_shift`, and where the corrupted sets come from.
     """
-    config, data, model, checkpoint = load_run(run_dir, data_dir)
+    config, data, model, checkpoint = load_run(run_dir, data_dir, strategy)
     sets = data_room.shifted_sets(
         data,
         corrupted_dir=corrupted_dir,
@@ -112,10 +121,13 @@ def benchmark_run(
         batch_size=batch_size,
         num_examples=num_examples,
         predictions_dir=os.path.join(run_dir, "predictions"),
+        keep_predictions=keep_predictions,
         description={"checkpoint": checkpoint},
+        strategy=strategy,
         verbose=verbose,
     )
-    _write(run_dir, rows, run_name(config))
+    if strategy is None or training.is_chief(strategy):
+        _write(run_dir, rows, run_name(config))
     return run_name(config), rows, sets.source
 
 

@@ -34,9 +34,7 @@ def train(config, output_dir, data_dir=None, strategy=None):
     steps_per_epoch = sum(
         part.steps_per_epoch(config.batch_size) for part in parts
     )
-    trainer = build.build_trainer(
-        config, strategy, data.num_classes, data.image_shape, steps_per_epoch
-    )
+    trainer = build.build_trainer(config, strategy, data, steps_per_epoch)
     chief = training.is_chief(strategy)
     with training.RunFolder(output_dir, config.to_dict(), chief) as run:
         rows = _fit(trainer, config, data, parts, run)

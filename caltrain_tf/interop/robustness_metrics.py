@@ -27,7 +27,6 @@ from caltrain_tf import data as data_room
 from caltrain_tf import metrics
 from caltrain_tf.checks import check_number
 from caltrain_tf.data.imagenet import central_window
-from caltrain_tf.data.pipeline import normalize
 from caltrain_tf.data.shifted import stored_name
 from caltrain_tf.experiments import shift
 
@@ -83,7 +82,7 @@ def create(run_dir, calibrator="none", data_dir=None):
     Returns:
         `(model, preprocess_fn)`: from batched features with `"image"` to
         probabilities, and from features with a uint8 image to those with the
-        image as the network takes it.
+        image in the size that the network takes.
     """
     register()
     temperature = 1.0
@@ -98,17 +97,15 @@ def create(run_dir, calibrator="none", data_dir=None):
                 f"temperature of. Received: calibrator={calibrator!r}"
             )
         temperature = results[key]
-    config, _, network, _ = shift.load_run(run_dir, data_dir)
-    spec = data_room.SPECS[config.data.name]
+    _, data, network, _ = shift.load_run(run_dir, data_dir)
 
     def model(features):
         logits = tf.cast(network(features["image"], training=False), "float32")
         return tf.nn.softmax(logits / temperature)
 
     def preprocess_fn(features):
-        image = _as_size(features["image"], spec.image_shape)
-        batch = normalize(image[tf.newaxis], spec.mean, spec.std)
-        return {**features, "image": batch[0]}
+        image = _as_size(features["image"], data.image_shape)
+        return {**features, "image": image}
 
     return model, preprocess_fn
 

@@ -54,13 +54,16 @@ def test_the_trainer_follows_the_configuration():
     config = load("quickstart")
     config.precision = "mixed_bfloat16"
     trainer = build.build_trainer(
-        config, tf.distribute.get_strategy(), 10, (32, 32, 3), 100
+        config, tf.distribute.get_strategy(), build.build_data(config), 100
     )
     schedule = trainer.optimizer._learning_rate
     # The rate of a batch of 128 is 0.1, and this batch is of 64.
     assert float(schedule(100)) == pytest.approx(0.05)
     assert float(schedule(1200)) == pytest.approx(0.01)
     assert trainer.l2 == 2e-4
-    assert trainer.model.layers[1].compute_dtype == "bfloat16"
+    _, normalize, network = trainer.model.layers
+    assert normalize.compute_dtype == "float32"
+    assert network.layers[1].compute_dtype == "bfloat16"
+    assert trainer.model.input.dtype == "uint8"
     assert trainer.model.output.dtype == "float32"
     assert keras.config.dtype_policy().name == "float32"

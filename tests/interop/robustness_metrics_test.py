@@ -128,7 +128,6 @@ def test_create_hands_over_a_run(rm, tmp_path):
     train(tiny(), str(tmp_path / "run"))
     run = tmp_path / "run"
     results = json.loads((run / "results.json").read_text())
-    digits = ct.data.get("digits")
     images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3))
     for calibrator in ("none", "ts"):
         model, preprocess_fn = adapter.create(str(run), calibrator)
@@ -138,9 +137,7 @@ def test_create_hands_over_a_run(rm, tmp_path):
         ]
         assert features[0]["label"] == 1
         batch = np.stack([feature["image"] for feature in features])
-        spec = ct.data.SPECS[digits.name]
-        expected = (images / 255 - spec.mean) / spec.std
-        np.testing.assert_allclose(batch, expected, atol=1e-5)
+        np.testing.assert_array_equal(batch, images)
         probs = np.asarray(model({"image": batch}))
         np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
         if calibrator == "none":
