@@ -31,8 +31,7 @@ from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import warn
 
 # Large enough for NumPy's cost of a call not to matter, small enough for a
-# cache to hold it: half of the size and twice the size both take 1.5 times as
-# long on 1,000 classes.
+# cache to hold it: half of it takes 1.4 times as long on 1,000 classes.
 BLOCK_BYTES = 2 * 1024 * 1024
 # Below this, starting threads takes longer than they save.
 SMALLEST_THREADED_BYTES = 4 * 1024 * 1024
