@@ -28,7 +28,7 @@ ROOMS = {
         # Keras: it reads folders of images.
         {"keras", "numpy", "sklearn", "tensorflow", "tensorflow_datasets"},
     ),
-    "training": (set(), {"keras", "numpy", "tensorflow"}),
+    "training": (set(), {"keras", "numpy", "tensorflow", "tqdm"}),
     "evaluation": (
         {"data", "metrics", "ops", "posthoc"},
         # SciPy: the t distribution of the paired test.

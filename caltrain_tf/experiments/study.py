@@ -16,7 +16,7 @@ from caltrain_tf.experiments.stop_request import StopRequest
 from caltrain_tf.experiments.study_outcome import Failure
 from caltrain_tf.experiments.study_outcome import Outcome
 from caltrain_tf.experiments.study_progress import StudyProgress
-from caltrain_tf.training.progress import format_time
+from caltrain_tf.training.logs import format_time
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 

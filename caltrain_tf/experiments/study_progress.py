@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from caltrain_tf.experiments.run_state import epochs_done
-from caltrain_tf.training.progress import format_time
+from caltrain_tf.training.logs import format_time
 
 
 class StudyProgress:

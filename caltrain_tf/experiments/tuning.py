@@ -17,7 +17,7 @@ from caltrain_tf.experiments.search_space import with_params
 from caltrain_tf.experiments.storage import open_storage
 from caltrain_tf.experiments.tuning_study import open_queue
 from caltrain_tf.experiments.tuning_study import propose
-from caltrain_tf.training.progress import format_time
+from caltrain_tf.training.logs import format_time
 
 STRATEGIES = ("sequential", "joint")
 _JOINT_TRIALS = 20

@@ -1,21 +1,20 @@
 """A training loop over any `tf.distribute` strategy."""
 
+from caltrain_tf.files import write_text
+from caltrain_tf.training.checkpoints import Preempted
 from caltrain_tf.training.checkpoints import restore_model
-from caltrain_tf.training.execution import NonFiniteLossError
 from caltrain_tf.training.interleaved import InterleavedModel
 from caltrain_tf.training.interleaved import interleave
-from caltrain_tf.training.memorised import warn_if_memorised
-from caltrain_tf.training.metrics_log import MetricsLog
-from caltrain_tf.training.preemption import Preempted
-from caltrain_tf.training.progress import Progress
+from caltrain_tf.training.interleaved import warn_if_memorised
+from caltrain_tf.training.logs import MetricsLog
+from caltrain_tf.training.logs import Summaries
 from caltrain_tf.training.run_folder import RunFolder
 from caltrain_tf.training.run_folder import check_config
 from caltrain_tf.training.run_folder import wait_until_free
-from caltrain_tf.training.run_folder import write_text
 from caltrain_tf.training.schedule import WarmUpStepDecay
 from caltrain_tf.training.strategy import get_strategy
 from caltrain_tf.training.strategy import is_chief
-from caltrain_tf.training.summaries import Summaries
+from caltrain_tf.training.trainer import NonFiniteLossError
 from caltrain_tf.training.trainer import Trainer
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "MetricsLog",
     "NonFiniteLossError",
     "Preempted",
-    "Progress",
     "RunFolder",
     "Summaries",
     "Trainer",

@@ -1,11 +1,17 @@
 """The folder of a run: one configuration, one process at a time."""
 
+import errno
 import fcntl
 import json
 import os
 import time
 
 import tensorflow as tf
+
+from caltrain_tf import files
+
+# What `flock` says of a lock that another process holds.
+_IN_USE = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 
 
 class RunFolder:
@@ -34,7 +40,6 @@ class RunFolder:
     """
 
     def __init__(self, path, config=None, chief=True):
-        """Keeps the arguments; the folder is taken on entering."""
         self.path = os.fspath(path)
         self.config = _as_json_types({} if config is None else config)
         self.chief = chief
@@ -44,11 +49,11 @@ class RunFolder:
         """Takes the lock and compares or writes the configuration."""
         if self.chief:
             try:
-                tf.io.gfile.makedirs(self.path)
-            except tf.errors.OpError as error:
+                files.as_path(self.path).mkdir(parents=True, exist_ok=True)
+            except (OSError, tf.errors.OpError) as error:
                 raise ValueError(
-                    f"The folder cannot be made: {error.message}. Take "
-                    f"another `output_dir`. Received: {self.path!r}"
+                    f"The folder cannot be made: {error}. Take another "
+                    f"`output_dir`. Received: {self.path!r}"
                 ) from error
             self._take_lock()
             try:
@@ -73,23 +78,26 @@ class RunFolder:
             return
         lock = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            is_free = _try_lock(lock, self.path)
+        except BaseException:
+            os.close(lock)
+            raise
+        if not is_free:
             holder = os.read(lock, 32).decode(errors="replace").strip()
             os.close(lock)
             raise ValueError(
                 f"The folder {self.path!r} is in use by another process"
                 f"{f' ({holder})' if holder else ''}. Wait for its end, or "
                 "take another `output_dir`."
-            ) from error
+            )
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"pid {os.getpid()}\n".encode(), 0)
         self._lock = lock
 
     def _check_config(self):
-        path = self.file("config.json")
-        if not tf.io.gfile.exists(path):
-            write_text(path, json.dumps(self.config, indent=2) + "\n")
+        path = files.as_path(self.file("config.json"))
+        if not path.exists():
+            files.write_text(path, json.dumps(self.config, indent=2) + "\n")
             return
         check_config(self.path, self.config)
 
@@ -101,8 +109,7 @@ def check_config(path, config):
         path: The folder of a run, with its `config.json`.
         config: The configuration, of JSON types; tuples count as lists.
     """
-    with tf.io.gfile.GFile(os.path.join(path, "config.json")) as file:
-        there = json.load(file)
+    there = json.loads((files.as_path(path) / "config.json").read_text())
     differing = _differences(there, _as_json_types(config))
     if differing:
         raise ValueError(
@@ -125,22 +132,25 @@ def wait_until_free(path, seconds):
     except FileNotFoundError:
         return
     try:
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except OSError:
-                time.sleep(0.1)
+        while not _try_lock(lock, path) and time.monotonic() < end:
+            time.sleep(0.1)
     finally:
         os.close(lock)
 
 
-def write_text(path, text):
-    """Writes a file so that it is there whole or not at all."""
-    temporary = f"{path}.tmp"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+def _try_lock(lock, path):
+    """Whether this process has got the lock."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _IN_USE:
+            return False
+        raise ValueError(
+            f"The folder cannot be locked: {error.strerror}. Network file "
+            "systems may have no locks. Take another `output_dir`. "
+            f"Received: {os.fspath(path)!r}"
+        ) from error
+    return True
 
 
 def _as_json_types(config):

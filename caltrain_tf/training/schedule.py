@@ -40,7 +40,6 @@ class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
         warmup_epochs=1,
         name="WarmUpStepDecay",
     ):
-        """Checks the arguments and keeps them."""
         super().__init__()
         decay_epochs = list(decay_epochs)
         for argument, value, good in (

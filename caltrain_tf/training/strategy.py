@@ -1,9 +1,20 @@
-"""Where a model is trained: one device, several, or several machines."""
+"""Where a model is trained, and which part of a batch each replica sees.
 
+One device, several, or several machines: `get_strategy` returns the
+`tf.distribute` strategy, `TrainingInput` and `evaluation_input` hand its
+replicas their batches.
+"""
+
+import inspect
 import json
 import os
 
 import tensorflow as tf
+
+_OWN_SHARDING = (
+    tf.data.experimental.AutoShardPolicy.FILE,
+    tf.data.experimental.AutoShardPolicy.DATA,
+)
 
 
 def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
@@ -63,6 +74,215 @@ def is_chief(strategy):
     return resolver.task_type == "worker" and (
         resolver.task_id == 0 and not has_chief
     )
+
+
+class TrainingInput:
+    """The training batches of every epoch, handed to the replicas.
+
+    Args:
+        strategy: The strategy.
+        name: Name used for `source` in error messages.
+        source: What `Trainer.fit` takes: a dataset of global batches, a
+            callable of the epoch that returns one, or a callable of `(epoch,
+            context)` that builds one host's part.
+        steps: Batches of an epoch; None for all that there are.
+
+    Attributes:
+        steps: Batches of an epoch.
+    """
+
+    def __init__(self, strategy, name, source, steps=None):
+        self._strategy = strategy
+        self._name = name
+        self._source = source
+        self._builds_on_host = False
+        self._takes_first_step = False
+        if callable(source):
+            parameters = inspect.signature(source).parameters.values()
+            required = [
+                parameter
+                for parameter in parameters
+                if parameter.default is parameter.empty
+                and parameter.kind
+                in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            ]
+            self._builds_on_host = len(required) == 2
+            self._takes_first_step = "first_step" in [
+                parameter.name for parameter in parameters
+            ]
+        if not self._builds_on_host:
+            dataset = self._global_batches(0)
+            _check_training_batches(strategy, dataset)
+            batches = int(dataset.cardinality())
+        elif steps is None:
+            self.batches(0, 0)
+            batches = self._host_batches
+        else:
+            # Not built to be counted: that may take long.
+            batches = tf.data.UNKNOWN_CARDINALITY
+        self.steps = _check_steps(name, batches, steps)
+
+    def batches(self, epoch, first_step):
+        """Returns the distributed batches of an epoch, from a step on."""
+        if not self._builds_on_host:
+            dataset = self._global_batches(epoch).skip(first_step)
+            return _distribute(self._strategy, dataset)
+
+        def build(context):
+            local = context.num_replicas_in_sync // context.num_input_pipelines
+            options = {}
+            if self._takes_first_step:
+                options["first_step"] = first_step
+            dataset = self._checked(self._source(epoch, context, **options))
+            self._host_batches = int(dataset.cardinality())
+            if self._host_batches > 0:
+                self._host_batches //= local
+            if not self._takes_first_step:
+                dataset = dataset.skip(first_step * local)
+            return dataset.prefetch(tf.data.AUTOTUNE)
+
+        return self._strategy.distribute_datasets_from_function(build)
+
+    def _global_batches(self, epoch):
+        source = self._source
+        return self._checked(source(epoch) if callable(source) else source)
+
+    def _checked(self, dataset):
+        if not isinstance(dataset, tf.data.Dataset):
+            raise ValueError(
+                f"`{self._name}` must be a `tf.data.Dataset` or a callable "
+                f"that returns one. Received: {dataset!r}"
+            )
+        return dataset
+
+
+def evaluation_input(strategy, source):
+    """Hands the replicas every example once, in order.
+
+    Args:
+        strategy: The strategy.
+        source: A dataset of global batches `x`, `(x, y)` or `(x, y, weight)`,
+            of which the first is the largest; or a callable of `context` that
+            builds one host's part of it.
+
+    Returns:
+        A distributed dataset of `(x, y, weight)`. Every batch has the same
+        size; padding has weight 0, and missing labels are zeros.
+    """
+    if callable(source):
+        return strategy.distribute_datasets_from_function(
+            lambda context: _pad(source(context)).prefetch(tf.data.AUTOTUNE)
+        )
+    padded = _pad(source, multiple=strategy.num_replicas_in_sync)
+    return _distribute(strategy, padded, in_order=True)
+
+
+def _distribute(strategy, dataset, in_order=False):
+    """Hands each replica its contiguous part of every global batch.
+
+    Replica r of R gets rows r B/R to (r+1) B/R, so that nothing is reordered
+    and the global batch is the dataset's, on however many machines. For that
+    every machine makes the whole batch. Where this is too much, a dataset whose
+    options ask for `AutoShardPolicy.FILE` or `DATA` is left to TensorFlow: each
+    machine then reads its own part, and which rows meet in a batch may change.
+
+    Args:
+        strategy: The strategy.
+        dataset: Global batches, with several replicas of a static size.
+        in_order: Whether to pass over such options.
+
+    Returns:
+        A distributed dataset.
+    """
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    shards_itself = policy in _OWN_SHARDING and not in_order
+    if is_multi_worker(strategy) and shards_itself:
+        return strategy.experimental_distribute_dataset(dataset)
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1:
+        return strategy.distribute_datasets_from_function(
+            lambda context: dataset.prefetch(tf.data.AUTOTUNE)
+        )
+    rows = _batch_size(dataset) // replicas
+
+    def part_of_worker(context):
+        local = replicas // context.num_input_pipelines
+        first = context.input_pipeline_id * local
+
+        def cut(tensor):
+            part = tensor[first * rows : (first + local) * rows]
+            return tf.reshape(part, [local, rows, *tensor.shape[1:]])
+
+        parts = dataset.map(
+            lambda *batch: tf.nest.map_structure(cut, batch),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        return parts.unbatch().prefetch(tf.data.AUTOTUNE)
+
+    return strategy.distribute_datasets_from_function(part_of_worker)
+
+
+def _pad(dataset, multiple=1):
+    """Makes all batches `(x, y, weight)` of one size, padding with weight 0."""
+    size = _batch_size(dataset)
+    if size is None:
+        first = next(iter(dataset.take(1)), None)
+        if first is None:
+            raise ValueError("`dataset` must not be empty. Received: no batch")
+        size = int(tf.shape(tf.nest.flatten(first)[0])[0])
+    size = -(-size // multiple) * multiple
+
+    def pad_rows(tensor):
+        missing = size - tf.shape(tensor)[0]
+        widths = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
+        return tf.ensure_shape(
+            tf.pad(tensor, widths), [size, *tensor.shape[1:]]
+        )
+
+    def pad_batch(*batch):
+        x = batch[0]
+        rows = tf.shape(tf.nest.flatten(x)[0])[:1]
+        y = batch[1] if len(batch) > 1 else tf.zeros(rows, tf.int64)
+        weight = batch[2] if len(batch) > 2 else tf.ones(rows)
+        weight = tf.reshape(tf.cast(weight, tf.float32), [-1])
+        return tf.nest.map_structure(pad_rows, (x, y, weight))
+
+    return dataset.map(pad_batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _batch_size(dataset):
+    """The static size of the dataset's batches, or None."""
+    return tf.nest.flatten(dataset.element_spec)[0].shape[0]
+
+
+def _check_steps(name, batches, steps):
+    if steps is None:
+        if batches < 1:
+            raise ValueError(
+                f"How many batches `{name}` has is not known, or there are "
+                f"none or no end. Pass `{name}_steps`. "
+                f"Received: cardinality={batches}"
+            )
+        return batches
+    if steps < 1 or 0 <= batches < steps:
+        raise ValueError(
+            f"`{name}_steps` must be between 1 and the number of batches. "
+            f"Received: {name}_steps={steps}, batches={batches}"
+        )
+    return steps
+
+
+def _check_training_batches(strategy, dataset):
+    """Raises where replicas would get unequal parts of a global batch."""
+    replicas = strategy.num_replicas_in_sync
+    size = _batch_size(dataset)
+    if replicas > 1 and (size is None or size % replicas):
+        raise ValueError(
+            "With several replicas, every training batch must have the same "
+            "size, a multiple of their number: "
+            "`dataset.batch(size, drop_remainder=True)`. "
+            f"Received: batch size={size}, replicas={replicas}"
+        )
 
 
 def _tpu_strategy(tpu):

@@ -1,18 +1,36 @@
-"""The training loop as a user sees it."""
+"""The training loop, top to bottom: `Trainer.fit`.
+
+`step.py` has one step of it, `strategy.py` the replicas and their batches,
+`checkpoints.py` how a run goes on, `logs.py` what it shows.
+"""
+
+import contextlib
+import dataclasses
+import math
+import sys
+from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.training.checks import check_arguments
-from caltrain_tf.training.checks import check_l2_names
-from caltrain_tf.training.checks import check_made_in_scope
-from caltrain_tf.training.execution import Execution
-from caltrain_tf.training.execution import metric_values
-from caltrain_tf.training.fitting import Fitting
-from caltrain_tf.training.objective import Objective
-from caltrain_tf.training.phase import Phase
-from caltrain_tf.training.steps import Steps
+from caltrain_tf.training.checkpoints import Checkpoints
+from caltrain_tf.training.checkpoints import Position
+from caltrain_tf.training.checkpoints import StopSignal
+from caltrain_tf.training.logs import MetricsLog
+from caltrain_tf.training.logs import Summaries
+from caltrain_tf.training.logs import epoch_text
+from caltrain_tf.training.logs import progress_bar
+from caltrain_tf.training.run_folder import RunFolder
+from caltrain_tf.training.step import Step
+from caltrain_tf.training.strategy import TrainingInput
+from caltrain_tf.training.strategy import evaluation_input
+from caltrain_tf.training.strategy import is_chief
+from caltrain_tf.training.strategy import is_multi_worker
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss became NaN or infinite; says at which step, and the parts."""
 
 
 class Trainer:
@@ -84,13 +102,12 @@ class Trainer:
         steps_per_execution=10,
         clip_norm=None,
     ):
-        """Checks that everything fits together and builds the optimizer."""
-        check_arguments(
+        _check_arguments(
             loss, metrics, l2, l2_on, steps_per_execution, clip_norm
         )
         self.strategy = strategy or tf.distribute.get_strategy()
-        check_made_in_scope(self.strategy, model, optimizer)
-        check_l2_names(model, l2_on)
+        _check_made_in_scope(self.strategy, model, optimizer)
+        _check_l2_names(model, l2_on)
         self.model = model
         self.optimizer = optimizer
         self.l2 = l2
@@ -103,7 +120,12 @@ class Trainer:
                 optimizer.build(model.trainable_variables)
             self.train_metrics = [_copy(metric) for metric in metrics]
             self.eval_metrics = [_copy(metric) for metric in metrics]
-        self._execution = self._execution_of(loss, self.train_metrics)
+        self._step = self._make_step(loss, self.train_metrics)
+        self._train_function = self._make_train_function(self._step)
+        self._evaluate_batch = tf.function(
+            self._evaluate_batch, autograph=False
+        )
+        self._predict_batch = tf.function(self._predict_batch, autograph=False)
 
     def fit(
         self,
@@ -135,21 +157,25 @@ class Trainer:
         a dataset that does not reshuffle.
 
         Args:
-            dataset: Batches `(x, y)` or `(x, y, weight)`, global ones and in
-                the order in which they are to be used; or a callable that
-                returns them for an epoch, counted from 0.
+            dataset: Batches `(x, y)` or `(x, y, weight)`, in one of three ways.
+                A dataset of global batches, in the order in which they are to
+                be used. A callable of one argument, the epoch counted from 0,
+                that returns such a dataset. Or a callable of two, `(epoch,
+                context)`, that builds on each host what this host reads: see
+                below.
             epochs: How many epochs the run has in all.
             dataset_steps: Batches of an epoch, where the dataset does not tell.
             held_out: The held-out part for interleaved training, likewise.
             held_out_steps: Its batches, likewise.
             calibration_loss: What is optimised on the held-out part. On several
                 replicas, `CompositeLoss("sb_ece", cross_replica=True)`.
-            evaluations: Datasets by name, such as `{"calibration": ...,
-                "test": ...}`, whose metrics are logged as `test/accuracy`.
+            evaluations: What `evaluate` takes by name, such as `{"calibration":
+                ..., "test": ...}`; its metrics are logged as `test/accuracy`.
             evaluate_every: How many epochs lie between evaluations; the last
                 epoch always has one.
-            best: The logged value whose minimum marks the best checkpoint.
-                `calibration/negative_log_likelihood` if None and logged.
+            best: The logged value, such as `calibration/loss`, whose minimum
+                marks the checkpoint that `restore_model(which="best")` reads.
+                Without it there is none.
             run: A `RunFolder` that is open, or a path. Without it nothing is
                 written.
             config: With a path, the configuration to keep and compare.
@@ -160,7 +186,7 @@ class Trainer:
             verbose: Whether to show progress.
 
         Returns:
-            The rows of the log, on the chief those before a restart too.
+            The rows of the log, those before a restart too.
 
         Raises:
             NonFiniteLossError: With the step and the parts of the loss.
@@ -168,76 +194,335 @@ class Trainer:
                 checkpoint written.
             KeyboardInterrupt: After Ctrl-C; with `run`, once the step is done
                 and a checkpoint is written, or at once after a second one.
+
+        A callable of `(epoch, context)` is called inside
+        `strategy.distribute_datasets_from_function`, with its `InputContext`:
+        no host reads more than its part, and remote hosts (`tpu="name"`) work.
+        It returns batches of `context.get_per_replica_batch_size(...)`, one
+        after the other for the host's replicas. If it also has a parameter
+        `first_step`, it begins at this step of the epoch by itself; otherwise
+        the batches before it are made and skipped.
         """
-        train = ("train", "dataset", dataset, dataset_steps)
-        phases = [Phase(*train, self._execution)]
-        if (held_out is None) != (calibration_loss is None):
-            raise ValueError(
-                "`held_out` and `calibration_loss` go together. Received: "
-                f"held_out={held_out}, calibration_loss={calibration_loss}"
-            )
+        # What an epoch is.
+        _check_interleaved(held_out, calibration_loss)
+        evaluations = evaluations or {}
+        self._check_best(best, evaluations)
+        train = TrainingInput(self.strategy, "dataset", dataset, dataset_steps)
+        phases = [_Phase("train", train, self._step, self._train_function)]
         if held_out is not None:
-            execution = self._execution_of(calibration_loss, ())
-            second = ("held_out", "held_out", held_out, held_out_steps)
-            phases.append(Phase(*second, execution))
-        fitting = Fitting(
-            self,
-            phases,
-            epochs,
-            evaluations or {},
-            evaluate_every,
-            best,
-            checkpoint_every_steps,
-            on_epoch_end,
-        )
-        return fitting.run(run, config, keep, verbose)
+            rest = TrainingInput(
+                self.strategy, "held_out", held_out, held_out_steps
+            )
+            step = self._make_step(calibration_loss, ())
+            function = self._make_train_function(step)
+            phases.append(_Phase("held_out", rest, step, function, train.steps))
+        steps_per_epoch = sum(phase.input.steps for phase in phases)
+
+        with contextlib.ExitStack() as stack:
+            # The files of the run, and where it is.
+            chief = is_chief(self.strategy)
+            if run is not None and not isinstance(run, RunFolder):
+                run = stack.enter_context(RunFolder(run, config, chief))
+            log = MetricsLog(run and run.file("metrics.jsonl"), writes=chief)
+            summaries = Summaries(
+                run.file("summaries") if run is not None and chief else None
+            )
+            stack.callback(summaries.close)
+            position, checkpoints = Position(), None
+            if run is not None:
+                summaries.hyperparameters(run.config)
+                checkpoints = self._open_checkpoints(run, keep, chief)
+                stack.callback(checkpoints.close)
+                position = checkpoints.position
+            if checkpoints is None or self._restore(checkpoints) is None:
+                _reset(self.train_metrics)
+            log.rewind(position.step)
+            stop = stack.enter_context(
+                StopSignal(self.strategy, saves=run is not None)
+            )
+            bar = stack.enter_context(
+                progress_bar(
+                    steps_per_epoch * epochs,
+                    position.step,
+                    f"epoch {position.epoch + 1}/{epochs}",
+                    shown=verbose and chief,
+                )
+            )
+
+            while position.epoch < epochs:
+                # The steps of an epoch that are not done yet.
+                bar.set_description(
+                    f"epoch {position.epoch + 1}/{epochs}", refresh=False
+                )
+                for phase in phases:
+                    done = max(position.step_in_epoch - phase.first_step, 0)
+                    if done >= phase.input.steps:
+                        continue
+                    batches = iter(phase.input.batches(position.epoch, done))
+                    while done < phase.input.steps:
+                        count = min(
+                            self.steps_per_execution,
+                            phase.input.steps - done,
+                            _steps_to(position.step, checkpoint_every_steps),
+                        )
+                        terms = self._run_steps(
+                            phase, batches, count, position.step
+                        )
+                        done += count
+                        position.advance(phase.name, count, terms)
+                        _show(
+                            summaries, bar, phase.name, count, terms, position
+                        )
+                        if position.step_in_epoch == steps_per_epoch:
+                            break  # The end of the epoch saves, and may stop.
+                        stops = stop.requested()
+                        every = checkpoint_every_steps or math.inf
+                        if checkpoints is not None and (
+                            stops or position.step % every == 0
+                        ):
+                            checkpoints.save()
+                        if stops:
+                            _wait(checkpoints)
+                            stop.stop()
+
+                # The end of the epoch: one row of the log, one checkpoint.
+                row = self._train_row(phases, position)
+                position.end_epoch()
+                if position.epoch % evaluate_every == 0 or (
+                    position.epoch == epochs
+                ):
+                    for name, data in evaluations.items():
+                        row.update(_prefixed(name, self.evaluate(data)))
+                log.append(row)
+                summaries.scalars(
+                    {key: row[key] for key in row if "/" in key}, row["step"]
+                )
+                if on_epoch_end is not None:
+                    on_epoch_end(row, summaries)
+                summaries.flush()
+                if not bar.disable:
+                    bar.write(epoch_text(row, epochs), file=sys.stderr)
+                # Written so that NaN is never the best.
+                lowest = math.inf if position.best is None else position.best
+                if best is not None and row.get(best, math.inf) < lowest:
+                    position.best = row[best]
+                    if checkpoints is not None:
+                        checkpoints.save_best()
+                if checkpoints is not None:
+                    checkpoints.save()
+                if stop.requested():
+                    _wait(checkpoints)
+                    stop.stop()
+
+            # Whoever goes on from here may count on the last checkpoint.
+            _wait(checkpoints)
+        return log.rows
 
     def evaluate(self, dataset):
         """The metrics and the loss of a dataset, every example once.
 
         Args:
             dataset: Batches `(x, y)` or `(x, y, weight)`; the last one may be
-                smaller. An example of weight 0 counts nothing.
+                smaller. An example of weight 0 counts nothing. Or a callable of
+                a `tf.distribute.InputContext` that builds one host's part of
+                it, in batches for each replica, on that host.
 
         Returns:
             Floats by name. The loss is the mean over batches, without l2.
         """
-        for metric in self.eval_metrics:
-            metric.reset_state()
-        values = self._execution.evaluate(dataset)
-        return {**values, **metric_values(self.eval_metrics)}
+        _reset(self.eval_metrics)
+        # Read at the end: until then batches run without waiting.
+        sums = [
+            self._evaluate_batch(batch)
+            for batch in evaluation_input(self.strategy, dataset)
+        ]
+        sums = tf.reduce_sum(tf.cast(tf.stack(sums), tf.float64), axis=0)
+        *sums, weight = sums.numpy().tolist()
+        if not weight > 0:
+            raise ValueError(
+                "The weights of an evaluation must not all be 0. "
+                f"Received: sum of weights={weight}"
+            )
+        means = [value / weight for value in sums]
+        named = dict(zip(self._step.eval_names, means, strict=True))
+        return {**named, **_results(self.eval_metrics)}
 
     def predict(self, dataset, with_labels=False):
         """The model's outputs in the order of the dataset.
 
         Args:
-            dataset: Batches `x`, `(x, y)` or `(x, y, weight)`. Examples of
-                weight 0 are padding and dropped.
+            dataset: Batches `x`, `(x, y)` or `(x, y, weight)`, or a callable as
+                in `evaluate`. Examples of weight 0 are padding and dropped.
             with_labels: Whether to return the labels of the same rows too.
 
         Returns:
             An array `(examples, classes)`, or a pair of it and the labels.
         """
         outputs, labels = [], []
-        for rows, y, weight in self._execution.predict(dataset):
-            outputs.append(rows[weight != 0])
+        for batch in evaluation_input(self.strategy, dataset):
+            logits = self._predict_batch(batch)
+            logits, y, weight = map(self._collect, (logits, *batch[1:]))
+            outputs.append(logits[weight != 0])
             labels.append(y[weight != 0])
         outputs, labels = np.concatenate(outputs), np.concatenate(labels)
         return (outputs, labels) if with_labels else outputs
 
-    def _execution_of(self, loss, train_metrics):
-        objective = Objective(loss, self.l2, self.l2_on)
+    def _make_step(self, loss, train_metrics):
         with self.strategy.scope():
-            steps = Steps(
+            return Step(
                 self.model,
-                objective,
+                loss,
                 self.optimizer,
-                self.clip_norm,
-                self.jit_compile,
-                train_metrics,
-                self.eval_metrics,
+                l2=self.l2,
+                l2_on=self.l2_on,
+                clip_norm=self.clip_norm,
+                jit_compile=self.jit_compile,
+                train_metrics=train_metrics,
+                eval_metrics=self.eval_metrics,
             )
-        return Execution(self.strategy, steps)
+
+    def _make_train_function(self, step):
+        """Several steps on all replicas, in one `tf.function`."""
+        # AutoGraph is for the loop over steps alone, as in Keras: to convert
+        # losses and metrics would take seconds before the first step.
+        train = tf.autograph.experimental.do_not_convert(step.train)
+        strategy = self.strategy
+
+        def train_steps(iterator, num_steps):
+            sums = tf.zeros(len(step.names))
+            bad_terms = tf.zeros(len(step.names))
+            bad_index = tf.constant(-1)
+            for index in tf.range(num_steps):
+                per_replica = strategy.run(train, args=next(iterator))
+                terms = strategy.reduce("SUM", per_replica, axis=None)
+                finite = tf.reduce_all(tf.math.is_finite(terms))
+                is_first = tf.logical_and(bad_index < 0, ~finite)
+                bad_index = tf.where(is_first, index, bad_index)
+                bad_terms = tf.where(is_first, terms, bad_terms)
+                sums += terms
+            return sums, bad_index, bad_terms
+
+        return tf.function(train_steps)
+
+    def _run_steps(self, phase, batches, count, first_step):
+        """Takes steps; returns the sums of their loss terms by name."""
+        sums, bad_index, bad_terms = phase.function(batches, tf.constant(count))
+        names = phase.step.names
+        if int(bad_index) >= 0:
+            parts = ", ".join(
+                f"{name}={value}"
+                for name, value in zip(names, bad_terms.numpy(), strict=True)
+            )
+            raise NonFiniteLossError(
+                f"The loss is not finite at step {first_step + int(bad_index)}"
+                f": {parts}. No checkpoint was written since."
+            )
+        return dict(zip(names, sums.numpy().tolist(), strict=True))
+
+    def _evaluate_batch(self, batch):
+        per_replica = self.strategy.run(self._step.evaluate, args=batch)
+        return self.strategy.reduce("SUM", per_replica, axis=None)
+
+    def _predict_batch(self, batch):
+        return self.strategy.run(self._step.predict, args=batch[:1])
+
+    def _collect(self, value):
+        """The rows of all replicas, of all workers, as an array."""
+        if is_multi_worker(self.strategy):
+            return self.strategy.gather(value, axis=0).numpy()
+        local = self.strategy.experimental_local_results(value)
+        return tf.concat(local, axis=0).numpy()
+
+    def _open_checkpoints(self, run, keep, chief):
+        weights = {id(variable) for variable in self.model.weights}
+        others = {
+            "optimizer": self.optimizer.variables,
+            # The seeds of dropout layers.
+            "state": [v for v in self.model.variables if id(v) not in weights],
+            "metrics": [v for m in self.train_metrics for v in m.variables],
+        }
+        folder = run.file("checkpoints")
+        return Checkpoints(folder, self.model, others, keep, chief)
+
+    def _restore(self, checkpoints):
+        with self.strategy.scope():
+            path = checkpoints.restore()
+        if is_multi_worker(self.strategy):
+            step = checkpoints.position.step
+            value = tf.constant(float(step))
+            per_replica = self.strategy.run(tf.identity, args=(value,))
+            mean = self.strategy.reduce("MEAN", per_replica, axis=None)
+            if float(mean) != step:
+                raise ValueError(
+                    "The workers see different checkpoints; the run's folder "
+                    "must be on a file system that all of them share. "
+                    f"Received: {path} on this one"
+                )
+        return path
+
+    def _train_row(self, phases, position):
+        row = {"epoch": position.epoch + 1, "step": position.step}
+        for phase in phases:
+            for name, value in position.sums[phase.name].items():
+                row[f"{phase.name}/{name}"] = value / phase.input.steps
+        row.update(_prefixed("train", _results(self.train_metrics)))
+        _reset(self.train_metrics)
+        rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+        row["train/learning_rate"] = float(rate)
+        return row
+
+    def _check_best(self, best, evaluations):
+        names = {metric.name for metric in self.eval_metrics} | {"loss"}
+        logged = {f"{split}/{name}" for split in evaluations for name in names}
+        if best is not None and best not in logged:
+            raise ValueError(
+                f"`best` must be one of {sorted(logged)}. "
+                f"Received: best={best!r}"
+            )
+
+
+@dataclasses.dataclass
+class _Phase:
+    """A part of an epoch: which batches, with which loss."""
+
+    name: str  # In the logs: `train` or `held_out`.
+    input: TrainingInput
+    step: Step
+    function: Callable
+    first_step: int = 0
+
+
+def _steps_to(step, every):
+    """Steps until the next multiple of a number, or no end."""
+    return math.inf if every is None else every - step % every
+
+
+def _show(summaries, bar, part, count, terms, position):
+    means = {name: value / count for name, value in terms.items()}
+    bar.set_postfix(means, refresh=False)
+    bar.update(count)
+    scalars = {f"batch/{part}/{name}": means[name] for name in means}
+    if not bar.disable and bar.format_dict["rate"]:
+        scalars["batch/steps_per_second"] = bar.format_dict["rate"]
+    summaries.scalars(scalars, position.step)
+
+
+def _wait(checkpoints):
+    if checkpoints is not None:
+        checkpoints.wait()
+
+
+def _prefixed(prefix, values):
+    return {f"{prefix}/{name}": value for name, value in values.items()}
+
+
+def _results(metrics):
+    return {metric.name: float(metric.result()) for metric in metrics}
+
+
+def _reset(metrics):
+    for metric in metrics:
+        metric.reset_state()
 
 
 def _copy(metric):
@@ -245,3 +530,106 @@ def _copy(metric):
     if not isinstance(copy, keras.metrics.Metric):
         raise ValueError(f"A metric has no config. Received: {metric}")
     return copy
+
+
+def _check_arguments(loss, metrics, l2, l2_on, steps_per_execution, clip_norm):
+    """Raises on arguments that cannot be meant."""
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise RuntimeError(
+            "`Trainer` is for Keras' TensorFlow backend: it trains under "
+            "`tf.distribute`. Compile the model with the loss and use "
+            "`model.fit`, which trains on every backend, or set "
+            "KERAS_BACKEND=tensorflow before Keras is imported. "
+            f"Received: backend={backend!r}"
+        )
+    if not isinstance(loss, keras.losses.Loss):
+        raise ValueError(
+            f"`loss` must be a `keras.losses.Loss`. Received: loss={loss!r}"
+        )
+    for metric in metrics:
+        if not isinstance(metric, keras.metrics.Metric):
+            raise ValueError(
+                "`metrics` must hold `keras.metrics.Metric`s. "
+                f"Received: {metric!r}"
+            )
+    names = [metric.name for metric in metrics]
+    reserved = ("loss", "primary_loss", "secondary_loss", "l2_loss")
+    if len({*names, *reserved}) < len(names) + len(reserved):
+        raise ValueError(
+            "`metrics` must have names of their own, and none of "
+            f"{', '.join(reserved)}. Received: {names}"
+        )
+    if not l2 >= 0:
+        raise ValueError(f"`l2` must be >= 0. Received: l2={l2}")
+    if isinstance(l2_on, str):
+        raise ValueError(
+            f"`l2_on` must be a sequence of names. Received: l2_on={l2_on!r}"
+        )
+    if not isinstance(steps_per_execution, int) or steps_per_execution < 1:
+        raise ValueError(
+            "`steps_per_execution` must be an integer >= 1. "
+            f"Received: steps_per_execution={steps_per_execution}"
+        )
+    if clip_norm is not None and not clip_norm > 0:
+        raise ValueError(
+            f"`clip_norm` must be > 0 or None. Received: clip_norm={clip_norm}"
+        )
+
+
+def _check_interleaved(held_out, calibration_loss):
+    if (held_out is None) != (calibration_loss is None):
+        raise ValueError(
+            "`held_out` and `calibration_loss` go together. Received: "
+            f"held_out={held_out}, calibration_loss={calibration_loss}"
+        )
+
+
+def _check_l2_names(model, l2_on):
+    """Raises on a name that no trainable variable has."""
+    names = sorted({variable.name for variable in model.trainable_variables})
+    unknown = [name for name in l2_on or () if name not in names]
+    if unknown:
+        raise ValueError(
+            f"`l2_on` must name trainable variables, of {', '.join(names)}. "
+            f"Received: {', '.join(map(repr, unknown))}"
+        )
+
+
+def _check_made_in_scope(strategy, model, optimizer):
+    """Raises unless model and optimizer can be trained on the strategy."""
+    if not model.built or not model.trainable_variables:
+        raise ValueError(
+            "`model` must be built and have trainable variables. "
+            f"Received: {model.name}, built={model.built}"
+        )
+    variables = [*model.variables, optimizer.iterations]
+    for variable in variables:
+        if not strategy.extended.variable_created_in_scope(variable.value):
+            raise ValueError(
+                "`model` and `optimizer` must be made inside `with "
+                f"strategy.scope():`. Received: {variable.path}, which was not"
+            )
+    policies = {
+        layer.dtype_policy.name
+        for layer in model._flatten_layers()
+        if layer.dtype_policy is not None
+    }
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if "mixed_float16" in policies and not scales:
+        raise ValueError(
+            "`mixed_float16` needs `keras.optimizers.LossScaleOptimizer` "
+            "around the optimizer, or small gradients become 0. "
+            f"Received: optimizer={optimizer.name}"
+        )
+    inner = optimizer.inner_optimizer if scales else optimizer
+    clips = ("clipnorm", "global_clipnorm")
+    if strategy.num_replicas_in_sync > 1 and any(
+        getattr(inner, name, None) for name in clips
+    ):
+        raise ValueError(
+            "On several replicas, `clipnorm` and `global_clipnorm` of an "
+            "optimizer clip each replica's gradient before they are added "
+            "up. Pass `clip_norm` to the `Trainer`. "
+            f"Received: optimizer={inner.name}"
+        )

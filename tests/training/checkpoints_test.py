@@ -1,26 +1,44 @@
-import os
+"""Runs end the same, whether or not they were killed."""
 
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import caltrain_tf as ct
 from caltrain_tf.training.checkpoints import Checkpoints
 from caltrain_tf.training.checkpoints import Position
+from caltrain_tf.training.checkpoints import StopSignal
 from caltrain_tf.training.checkpoints import restore_model
 from tests.training import tiny
+from tests.training import tiny_run
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 class _Run:
     def __init__(self, folder, **options):
-        self.value = tf.Variable(np.zeros(50, "float32"))
-        self.position = Position()
-        objects = {"value": self.value, "position": self.position}
-        self.checkpoints = Checkpoints(folder, objects, **options)
+        self.model = keras.Sequential(
+            [keras.Input([49]), keras.layers.Dense(1)]
+        )
+        self.checkpoints = Checkpoints(folder, self.model, **options)
+        self.position = self.checkpoints.position
+
+    @property
+    def value(self):
+        return self.model.weights[0].numpy()[0, 0]
 
     def save(self, step):
-        self.value.assign(tf.fill([50], float(step)))
+        self.model.set_weights([np.full([49, 1], step), np.full([1], step)])
         self.position.step = step
-        self.checkpoints.save(step)
+        self.checkpoints.save()
+        self.checkpoints.wait()
 
 
 def _indices(folder):
@@ -35,7 +53,7 @@ def test_restores_the_newest_and_keeps_k(tmp_path):
     assert _indices(tmp_path) == ["ckpt-10.index", "ckpt-9.index"]
     again = _Run(tmp_path, keep=2)
     assert again.checkpoints.restore().endswith("ckpt-10")
-    assert again.value.numpy()[0] == 10
+    assert again.value == 10
     assert again.position.step == 10
     again.save(11)
     assert _indices(tmp_path) == ["ckpt-10.index", "ckpt-11.index"]
@@ -71,7 +89,7 @@ def test_passes_over_a_damaged_one(tmp_path, damage):
     again = _Run(tmp_path)
     with pytest.warns(UserWarning, match="ckpt-2 is damaged"):
         assert again.checkpoints.restore().endswith("ckpt-1")
-    np.testing.assert_array_equal(again.value, np.ones(50))
+    assert again.value == 1
     assert again.position.step == 1
     again.save(2)
     whole = _Run(tmp_path)
@@ -93,20 +111,53 @@ def test_clears_up_after_a_kill(tmp_path):
     assert not os.path.exists(tmp_path / "ckpt-4_temp")
 
 
+def test_no_whole_one_is_an_error_where_variables_were_touched(tmp_path):
+    _Run(tmp_path).save(1)
+    _garble(tmp_path / "ckpt-1.data-00000-of-00001")
+    with pytest.warns(UserWarning, match="ckpt-1 is damaged"):
+        with pytest.raises(ValueError, match="Remove them to begin anew"):
+            _Run(tmp_path).checkpoints.restore()
+    # Of an index that cannot be read, nothing was restored yet.
+    _truncate(tmp_path / "ckpt-1.index", 0)
+    with pytest.warns(UserWarning, match="ckpt-1 is damaged"):
+        assert _Run(tmp_path).checkpoints.restore() is None
+
+
+def test_a_checkpoint_is_of_the_moment_it_was_saved(tmp_path):
+    run = _Run(tmp_path)
+    run.save(1)
+    # Written by a thread, while training goes on.
+    run.position.step = 2
+    run.checkpoints.save()
+    run.position.step = 3
+    run.model.set_weights([np.full([49, 1], 7), np.full([1], 7)])
+    run.checkpoints.wait()
+    again = _Run(tmp_path)
+    assert again.checkpoints.restore().endswith("ckpt-2")
+    assert (again.position.step, again.value) == (2, 1)
+
+
+def test_a_checkpoint_that_was_not_written_is_an_error(tmp_path):
+    run = _Run(tmp_path)
+    run.save(1)
+    os.remove(tmp_path / "ckpt-1.index")
+    with pytest.raises(OSError, match="could not be written: .*ckpt-1"):
+        run.checkpoints.wait()
+
+
 def test_another_model_is_an_error_and_no_damage(tmp_path):
     _Run(tmp_path).save(1)
-    objects = {"value": tf.Variable(0.0), "other": tf.Variable(1.0)}
-    with pytest.raises(ValueError, match="of another model"):
-        Checkpoints(tmp_path, objects).restore()
-    objects = {"more": tf.Variable(tf.zeros(50))}
-    with pytest.raises(ValueError, match="of another model"):
-        Checkpoints(tmp_path, objects).restore()
+    for layers in ([keras.Input([3]), keras.layers.Dense(1)], None):
+        model = tiny.network() if layers is None else keras.Sequential(layers)
+        with pytest.raises(ValueError, match="of another model"):
+            Checkpoints(tmp_path, model).restore()
 
 
 def test_others_than_the_chief_write_elsewhere(tmp_path):
     run = _Run(tmp_path, chief=False)
     run.save(1)
-    run.checkpoints.save_best(1)
+    run.checkpoints.save_best()
+    run.checkpoints.wait()
     assert os.listdir(tmp_path) == []
     elsewhere = run.checkpoints._thrown_away
     assert _indices(elsewhere) == ["ckpt-1.index"]
@@ -114,18 +165,15 @@ def test_others_than_the_chief_write_elsewhere(tmp_path):
     assert not os.path.exists(elsewhere)
 
 
-def test_position_is_json():
+def test_position():
     position = Position()
-    position.add("train", {"loss": 0.1})
-    position.add("train", {"loss": 0.2})
-    position.best = 1 / 3
-    copy = Position()
-    copy.deserialize(position.serialize())
-    assert copy.sums == {"train": {"loss": 0.1 + 0.2}}
-    assert copy.best == 1 / 3
-    copy.step_in_epoch = 4
-    copy.end_epoch()
-    assert (copy.epoch, copy.step_in_epoch, copy.sums) == (1, 0, {})
+    position.advance("train", 3, {"loss": 0.1})
+    position.advance("train", 1, {"loss": 0.2})
+    assert position.sums == {"train": {"loss": 0.1 + 0.2}}
+    assert (position.step, position.step_in_epoch) == (4, 4)
+    position.end_epoch()
+    assert (position.epoch, position.step, position.step_in_epoch) == (1, 4, 0)
+    assert position.sums == {}
 
 
 def test_restore_model_says_what_is_missing(tmp_path):
@@ -133,3 +181,106 @@ def test_restore_model_says_what_is_missing(tmp_path):
         restore_model(tmp_path, tiny.network())
     with pytest.raises(ValueError, match="which='last'"):
         restore_model(tmp_path, tiny.network(), which="last")
+
+
+@pytest.mark.parametrize(
+    ("number", "end"),
+    [
+        (signal.SIGTERM, ct.training.Preempted),
+        (signal.SIGINT, KeyboardInterrupt),
+    ],
+)
+def test_a_signal_between_steps_saves(number, end, tmp_path, capfd):
+    trained = tiny.trainer(steps_per_execution=1)
+    run_steps = trained._run_steps
+
+    def run_steps_and_terminate(phase, batches, count, first_step):
+        if first_step == 1:
+            os.kill(os.getpid(), number)
+        return run_steps(phase, batches, count, first_step)
+
+    trained._run_steps = run_steps_and_terminate
+    before = signal.getsignal(number)
+    with pytest.raises(end) as stopped:
+        trained.fit(tiny.dataset(), 2, run=tmp_path, verbose=False)
+    if number == signal.SIGTERM:
+        assert stopped.value.code == 143
+    else:
+        assert "Ctrl-C again stops at once" in capfd.readouterr().err
+    assert signal.getsignal(number) is before
+    names = os.listdir(tmp_path / "checkpoints")
+    assert "ckpt-2.index" in names
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_ctrl_c_interrupts_at_once(saves):
+    # The second one; or the first, where there is nothing to go on from.
+    with StopSignal(tf.distribute.get_strategy(), saves) as stop:
+        if saves:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.requested()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def _run(path, *options):
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.training.tiny_run", path, *options],
+        env=environment,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process.returncode, process.stderr
+
+
+def test_killed_runs_end_in_the_same_weights(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    tiny_run.run(str(whole))
+    # The fourth save is the one at the end of the first epoch.
+    ends = [
+        _run(killed, option) for option in ("--kill_in_save=4", "--term_at=9")
+    ]
+    assert [code for code, _ in ends] == [-9, 143]
+    assert "ckpt-6 is damaged and passed over" in ends[1][1]
+    tiny_run.run(str(killed))
+
+    with np.load(whole / "end.npz") as one, np.load(killed / "end.npz") as two:
+        assert one.files == two.files
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], two[name])
+    log = (whole / "metrics.jsonl").read_text()
+    assert len(log.splitlines()) == tiny_run.EPOCHS
+    assert (killed / "metrics.jsonl").read_text() == log
+    for folder in ("checkpoints", "checkpoints/best"):
+        names = [
+            sorted(
+                name
+                for name in os.listdir(path / folder)
+                if name.endswith(".index")
+            )
+            for path in (whole, killed)
+        ]
+        assert names[0] == names[1]
+
+
+def test_the_same_call_goes_on(tmp_path):
+    def fit(epochs):
+        trained = tiny_run.make_trainer()
+        rows = trained.fit(tiny.shuffled, epochs, run=tmp_path, verbose=False)
+        return trained, rows
+
+    fit(1)
+    more, rows = fit(3)
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert [row["step"] for row in rows] == [4, 8, 12]
+    # All done: nothing is trained any more.
+    again, same_rows = fit(3)
+    assert same_rows == rows
+    tiny.assert_same_weights(more, again)

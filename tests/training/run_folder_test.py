@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -8,8 +10,8 @@ import threading
 import pytest
 
 from caltrain_tf.training import RunFolder
+from caltrain_tf.training import check_config
 from caltrain_tf.training import wait_until_free
-from caltrain_tf.training import write_text
 
 
 def test_writes_the_configuration_once(tmp_path):
@@ -81,14 +83,6 @@ def test_only_json_types(tmp_path, value):
         RunFolder(tmp_path, {"key": value})
 
 
-def test_write_text_replaces(tmp_path):
-    path = str(tmp_path / "file")
-    write_text(path, "one")
-    write_text(path, "two")
-    assert os.listdir(tmp_path) == ["file"]
-    assert (tmp_path / "file").read_text() == "two"
-
-
 def test_waiting_for_the_process_before(tmp_path):
     wait_until_free(tmp_path / "not there", 60)
     run = RunFolder(tmp_path).__enter__()
@@ -101,3 +95,24 @@ def test_waiting_for_the_process_before(tmp_path):
     assert timer.finished.is_set()
     with RunFolder(tmp_path):
         pass
+
+
+def test_file_systems_without_locks_are_refused(tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / ".lock").touch()
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ValueError, match="cannot be locked: No locks avail"):
+        RunFolder(tmp_path).__enter__()
+    with pytest.raises(ValueError, match="cannot be locked: No locks avail"):
+        wait_until_free(tmp_path, 60)
+
+
+def test_a_folder_in_a_bucket():
+    path = "ram://bucket/run"
+    with RunFolder(path, {"seed": 0}) as run:
+        assert run.file("config.json") == "ram://bucket/run/config.json"
+    check_config(path, {"seed": 0})
+    with pytest.raises(ValueError, match="seed=0 there, 1 here"):
+        RunFolder(path, {"seed": 1}).__enter__()

@@ -23,6 +23,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
     parser.add_argument("--kill_in_save", type=int, default=-1)
+    parser.add_argument("--kill_in_epoch", type=int, default=-1)
     parser.add_argument("--term_at", type=int, default=-1)
     arguments = parser.parse_args()
 
@@ -68,31 +69,43 @@ def variables(trainer):
 
 
 def interrupt(trainer, arguments):
-    """Sends a signal to this very process, at a step or inside a save."""
-    write = tf.train.Checkpoint._write
-    saves = []
+    """Sends a signal to this very process, at a step or inside a save.
 
-    def write_and_die(checkpoint, prefix, options=None):
-        saves.append(prefix)
-        path = write(checkpoint, prefix, options)
-        if len(saves) == arguments.kill_in_save:
-            # As if the disk had got half of it.
-            with open(f"{path}.data-00000-of-00001", "r+b") as file:
-                file.truncate(100)
+    Or between the log of an epoch and its checkpoint.
+    """
+    written = []
+    append = ct.training.MetricsLog.append
+    save = tf.train.CheckpointManager.save
+
+    def save_and_die(manager, checkpoint_number, options):
+        def die(path):
+            written.append(path)
+            if len(written) == arguments.kill_in_save:
+                # As if the disk had got half of it.
+                with open(f"{path}.data-00000-of-00001", "r+b") as file:
+                    file.truncate(100)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        options.experimental_write_callbacks.append(die)
+        return save(manager, checkpoint_number, options=options)
+
+    tf.train.CheckpointManager.save = save_and_die
+
+    def append_and_die(log, row):
+        append(log, row)
+        if row["epoch"] == arguments.kill_in_epoch:
             os.kill(os.getpid(), signal.SIGKILL)
-        return path
 
-    tf.train.Checkpoint._write = write_and_die
+    ct.training.MetricsLog.append = append_and_die
 
-    execution = trainer._execution
-    train = execution.train
+    run_steps = trainer._run_steps
 
-    def train_and_die(iterator, num_steps, first_step):
+    def run_steps_and_die(phase, batches, count, first_step):
         if 0 <= arguments.term_at <= first_step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return train(iterator, num_steps, first_step)
+        return run_steps(phase, batches, count, first_step)
 
-    execution.train = train_and_die
+    trainer._run_steps = run_steps_and_die
 
 
 if __name__ == "__main__":

@@ -1,3 +1,6 @@
+import json
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -83,7 +86,7 @@ def test_training_metrics_are_those_of_the_epoch(capsys):
     for name in ("accuracy", "negative_log_likelihood", "loss"):
         assert rows[0][f"train/{name}"] == pytest.approx(values[name], rel=1e-5)
     shown = capsys.readouterr().err
-    assert "step 3/4  loss" in shown
+    assert "4/4" in shown
     assert "epoch 1/1\n  train: loss" in shown
 
 
@@ -105,3 +108,175 @@ def test_a_model_whose_call_has_no_training():
         tiny.dataset(), 2, verbose=False
     )
     assert rows[1]["train/loss"] < rows[0]["train/loss"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"loss": "nll"}, "`loss` must be"),
+        ({"metrics": ["accuracy"]}, "`metrics` must hold"),
+        ({"metrics": [keras.metrics.Mean("loss")]}, "names of their own"),
+        ({"l2": -1.0}, "l2=-1.0"),
+        ({"l2": 0.1, "l2_on": "kernel"}, "a sequence of names"),
+        ({"l2": 0.1, "l2_on": ["kernels"]}, "of bias, kernel. .*'kernels'"),
+        ({"steps_per_execution": 0}, "steps_per_execution=0"),
+        ({"clip_norm": 0}, "clip_norm=0"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        tiny.trainer(**options)
+
+
+def test_model_and_optimizer_belong_to_the_strategy(two_replicas):
+    model, loss = tiny.network(), tiny.composite()
+    optimizer = keras.optimizers.SGD(0.1)
+    with pytest.raises(ValueError, match="inside `with strategy.scope"):
+        ct.training.Trainer(model, loss, optimizer, two_replicas)
+    with two_replicas.scope():
+        model = tiny.network()
+        optimizer = keras.optimizers.SGD(0.1, global_clipnorm=1.0)
+    with pytest.raises(ValueError, match="Pass `clip_norm` to the `Trainer`"):
+        ct.training.Trainer(model, loss, optimizer, two_replicas)
+    unbuilt = keras.Sequential([keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match="must be built"):
+        ct.training.Trainer(unbuilt, loss, keras.optimizers.SGD(0.1))
+
+
+def test_other_backends_are_told_what_to_do(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match="TensorFlow.*`model.fit`.*'jax'"):
+        ct.training.Trainer(None, tiny.composite(), None)
+
+
+def test_refuses_what_does_not_fit(two_replicas, tmp_path):
+    trained = tiny.trainer()
+    data = tiny.dataset()
+    with pytest.raises(ValueError, match="held_out.*go together"):
+        trained.fit(data, 1, held_out=data)
+    with pytest.raises(ValueError, match="Pass `dataset_steps`"):
+        trained.fit(data.filter(lambda x, y: True), 1)
+    with pytest.raises(ValueError, match="dataset_steps=9, batches=4"):
+        trained.fit(data, 1, dataset_steps=9)
+    with pytest.raises(ValueError, match="best='test/ece'"):
+        trained.fit(data, 1, evaluations={"test": data}, best="test/ece")
+    with pytest.raises(ValueError, match="must be a `tf.data.Dataset`"):
+        trained.fit([1, 2], 1)
+    with pytest.raises(ValueError, match="keep=1"):
+        trained.fit(data, 1, run=tmp_path, keep=1)
+    replicated = tiny.trainer(two_replicas)
+    ragged = tiny.dataset(drop_remainder=False)
+    with pytest.raises(ValueError, match="drop_remainder=True"):
+        replicated.fit(ragged, 1)
+    with pytest.raises(ValueError, match="batch size=5, replicas=2"):
+        replicated.fit(tiny.dataset(batch=5), 1)
+
+
+def test_unknown_number_of_batches_with_steps():
+    trained = tiny.trainer()
+    endless = tiny.dataset().repeat()
+    rows = trained.fit(endless, 2, dataset_steps=3, verbose=False)
+    assert rows[-1]["step"] == 6
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    x, y = tiny.arrays()
+    broken = x.copy()
+    broken[37] = np.nan
+
+    def data(epoch):
+        rows = broken if epoch == 1 else x
+        dataset = tf.data.Dataset.from_tensor_slices((rows, y))
+        return dataset.batch(16, drop_remainder=True)
+
+    # Without XLA, ReLU makes the NaN a 0, and it shows a step later.
+    trained = tiny.trainer(l2=0.01, jit_compile=True)
+    message = r"step 6: loss=nan, primary_loss=nan, .*l2_loss=0\.\d+"
+    with pytest.raises(ct.training.NonFiniteLossError, match=message):
+        trained.fit(data, 3, run=tmp_path, verbose=False)
+    checkpoints = tf.train.latest_checkpoint(tmp_path / "checkpoints")
+    assert checkpoints.endswith("ckpt-4")
+
+
+def test_autograph_converts_the_loop_alone():
+    seen = []
+
+    class Watching(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            context = tf.__internal__.autograph.control_status_ctx()
+            seen.append(context.status.name)
+            return y_pred[:, 0]
+
+    trained = tiny.trainer(loss=Watching())
+    trained.fit(tiny.dataset(16), 1, verbose=False)
+    trained.evaluate(tiny.dataset(16))
+    assert len(seen) == 2 and set(seen) == {"DISABLED"}
+
+
+def _network():
+    return tiny.network(keras.layers.BatchNormalization(), dropout=0.1)
+
+
+def test_best_is_the_lowest_logged_value(tmp_path):
+    values = iter([float("nan"), 1.0, float("nan"), 2.0])
+    trained = tiny.trainer(make_network=_network)
+    trained.evaluate = lambda dataset: {"loss": next(values)}
+    after = {}
+
+    def remember(row, summaries):
+        del summaries
+        after[row["epoch"]] = tiny.weights(trained)
+
+    trained.fit(
+        tiny.dataset(32),
+        4,
+        evaluations={"calibration": tiny.dataset()},
+        best="calibration/loss",
+        run=tmp_path,
+        on_epoch_end=remember,
+        verbose=False,
+    )
+    fresh = _network()
+    folder = tmp_path / "checkpoints"
+    path = ct.training.restore_model(folder, fresh, which="best")
+    assert path.endswith("best-4")
+    for left, right in zip(after[2], fresh.weights, strict=True):
+        np.testing.assert_array_equal(left, right.numpy())
+    path = ct.training.restore_model(folder, fresh)
+    assert path.endswith("ckpt-8")
+    for left, right in zip(after[4], fresh.weights, strict=True):
+        np.testing.assert_array_equal(left, right.numpy())
+
+
+def test_writes_what_a_run_has(tmp_path):
+    accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
+    trained = tiny.trainer(metrics=[accuracy])
+
+    def draw(row, summaries):
+        image = np.zeros((4, 6, 3), "uint8")
+        summaries.image("reliability", image, row["step"])
+
+    rows = trained.fit(
+        tiny.dataset(32),
+        2,
+        evaluations={"test": tiny.dataset(10, 4)},
+        evaluate_every=2,
+        run=tmp_path,
+        config={"seed": 1},
+        on_epoch_end=draw,
+        verbose=False,
+    )
+    assert json.loads((tmp_path / "config.json").read_text()) == {"seed": 1}
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    assert "test/accuracy" not in rows[0]
+    assert {"train/accuracy", "train/loss", "test/accuracy"} <= set(rows[1])
+    assert rows[1]["test/accuracy"] == pytest.approx(
+        trained.evaluate(tiny.dataset(10, 4))["accuracy"]
+    )
+    tags = set()
+    for name in os.listdir(tmp_path / "summaries"):
+        path = str(tmp_path / "summaries" / name)
+        for event in tf.compat.v1.train.summary_iterator(path):
+            tags.update(value.tag for value in event.summary.value)
+    assert {"train/loss", "reliability", "hyperparameters"} <= tags

@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import caltrain_tf as ct
+from caltrain_tf.training.step import compiled_part
 from tests.training import tiny
 
 # Rounding moves weights by up to 2e-7. A loss or a norm of each replica's own
@@ -144,3 +146,104 @@ def test_mixed_float16_scales_the_loss(one, two_replicas):
     finally:
         keras.config.set_dtype_policy("float32")
     tiny.assert_same_weights(trained, one, rtol=0.05, atol=5e-3)
+
+
+def test_moving_statistics_are_the_mean_over_replicas(two_replicas):
+    def make_network():
+        return tiny.network(keras.layers.BatchNormalization(momentum=0.0))
+
+    trained = tiny.trainer(two_replicas, make_network, jit_compile=True)
+    before = tiny.weights(trained)
+    x, _ = tiny.arrays(16)
+    hidden = x @ before[0] + before[1]
+    trained.fit(tiny.dataset(16), epochs=1, verbose=False)
+    layer = trained.model.layers[1]
+    copies = two_replicas.experimental_local_results(layer.moving_mean.value)
+    for copy in copies:
+        np.testing.assert_allclose(copy, hidden.mean(axis=0), atol=1e-6)
+    variance = (hidden[:8].var(axis=0) + hidden[8:].var(axis=0)) / 2
+    np.testing.assert_allclose(layer.moving_variance, variance, rtol=1e-5)
+
+
+def test_replicas_drop_out_differently(two_replicas):
+    rows = []
+
+    class Record(keras.metrics.Metric):
+        def __init__(self, name="record", **kwargs):
+            super().__init__(name=name, **kwargs)
+            self.sums = self.add_variable((2,), "zeros")
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            replica = tf.distribute.get_replica_context()
+            row = tf.one_hot(replica.replica_id_in_sync_group, 2)
+            self.sums.assign_add(row * tf.reduce_sum(tf.abs(y_pred)))
+
+        def result(self):
+            rows.append(self.sums.numpy())
+            return 0.0
+
+    def make_network():
+        return tiny.network(dropout=0.5)
+
+    same = tf.data.Dataset.from_tensor_slices(
+        (tf.ones([16, tiny.FEATURES]), tf.zeros([16], tf.int64))
+    ).batch(16, drop_remainder=True)
+    trained = tiny.trainer(two_replicas, make_network, metrics=[Record()])
+    trained.fit(same, epochs=1, verbose=False)
+    assert rows[0][0] != rows[0][1]
+    state = trained.model.layers[2].seed_generator.state
+    copies = two_replicas.experimental_local_results(state.value)
+    assert [copy.numpy().tolist() for copy in copies] == [[5, 1], [5, 1]]
+
+
+def test_what_is_compiled(two_replicas):
+    talks, silent = tiny.composite(), tiny.composite(cross_replica=False)
+    plain = tiny.network()
+    layer = keras.layers.BatchNormalization(synchronized=True)
+    synchronized = tiny.network(layer)
+    assert compiled_part(plain, talks, True) == "step"
+    assert compiled_part(plain, talks, False) is None
+    with two_replicas.scope():
+        assert compiled_part(plain, talks, True) == "forward"
+        assert compiled_part(plain, silent, True) == "gradients"
+        assert compiled_part(synchronized, silent, True) is None
+
+
+def test_terms_of_a_composite_loss():
+    loss = tiny.composite(beta=0.5)
+    trained = tiny.trainer(loss=loss, l2=0.1, l2_on=("kernel",))
+    x, y = tiny.arrays(6)
+    weight = np.array([1, 2, 0.5, 1, 0, 0], "float32")
+    logits = trained.model(x)
+    kernels = [trained.model.weights[0], trained.model.weights[2]]
+    l2 = 0.1 * sum(float(tf.reduce_sum(kernel**2)) for kernel in kernels)
+    primary, secondary = loss.parts(y, logits, weight)
+    step = trained._step
+    terms = step.train(x, y, weight).numpy()
+    assert dict(zip(step.names, terms, strict=True)) == pytest.approx(
+        {
+            "loss": float(loss(y, logits, weight)) + l2,
+            "primary_loss": float(primary),
+            "secondary_loss": float(secondary),
+            "l2_loss": l2,
+        },
+        rel=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        ct.losses.SBECE(from_logits=True),
+        tiny.composite("mmce"),
+    ],
+)
+def test_evaluation_is_a_weighted_mean_without_padding(loss):
+    step = tiny.trainer(loss=loss)._step
+    x, y = tiny.arrays(6)
+    weight = np.array([1, 2, 0.5, 1, 0, 0], "float32")
+    padded = step.evaluate(x, y, weight)
+    whole = step.evaluate(x[:4], y[:4], weight[:4])
+    assert len(whole) == len(step.eval_names) + 1
+    np.testing.assert_allclose(padded, whole, rtol=1e-5)

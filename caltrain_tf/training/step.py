@@ -1,0 +1,297 @@
+"""One training step: the loss, its gradient, and what XLA compiles of it.
+
+Everything here runs on one replica, inside `strategy.run`; `trainer.py` has the
+loop around it.
+"""
+
+import inspect
+
+import keras
+import tensorflow as tf
+
+from caltrain_tf.training.strategy import is_multi_worker
+
+# Replicas draw dropout masks of their own: their seeds are this far apart.
+_SEED_STRIDE = 1_000_003
+
+
+class Step:
+    """Training, evaluation and prediction on one replica's part of a batch.
+
+    The model is called as a pure function of its weights and its state (moving
+    statistics, seeds). What becomes of the state is written back outside.
+
+    The loss is a vector of named terms. Each is divided by the number of
+    replicas, so that the sum over replicas is the term of the global batch.
+    Keras losses divide themselves; the parts of a composite loss, the model's
+    own regularisation losses and l2 do not and are divided here.
+
+    Args:
+        model: A built Keras model, made in the strategy's scope.
+        loss: A `keras.losses.Loss`. One with `parts(y_true, y_pred, weight)`
+            and `beta`, as `CompositeLoss`, is taken apart once and not called.
+        optimizer: A built Keras optimizer, made in the strategy's scope.
+        l2: Factor of the sum of squares of the penalised variables.
+        l2_on: Names of the penalised variables, or None for all.
+        clip_norm: Largest global norm of the global gradient, or None.
+        jit_compile: Whether XLA compiles.
+        train_metrics: Keras metrics that training updates.
+        eval_metrics: Keras metrics that evaluation updates.
+
+    Attributes:
+        names: The names of the terms that `train` returns.
+        eval_names: Those of the terms that `evaluate` returns.
+        compiled_part: What XLA compiles; see `compiled_part`.
+    """
+
+    def __init__(
+        self,
+        model,
+        loss,
+        optimizer,
+        *,
+        l2=0.0,
+        l2_on=None,
+        clip_norm=None,
+        jit_compile=True,
+        train_metrics=(),
+        eval_metrics=(),
+    ):
+        self.model = model
+        self.loss = loss
+        self.optimizer = optimizer
+        self.l2 = l2
+        self.l2_on = l2_on
+        self.clip_norm = clip_norm
+        self.train_metrics = list(train_metrics)
+        self.eval_metrics = list(eval_metrics)
+        self.scales_loss = isinstance(
+            optimizer, keras.optimizers.LossScaleOptimizer
+        )
+        self.has_parts = hasattr(loss, "parts") and hasattr(loss, "beta")
+        # Losses of a whole batch weigh examples inside their function.
+        function = getattr(loss, "function", None)
+        of_batch = not getattr(function, "per_example", True)
+        self.weighs_inside = self.has_parts or of_batch
+        parts = ("primary_loss", "secondary_loss") if self.has_parts else ()
+        self.eval_names = ("loss", *parts)
+        self.names = (*self.eval_names, *(("l2_loss",) if l2 else ()))
+        parameters = inspect.signature(model.call).parameters
+        self.passes_training = "training" in parameters or any(
+            parameter.kind is parameter.VAR_KEYWORD
+            for parameter in parameters.values()
+        )
+        self.compiled_part = compiled_part(model, loss, jit_compile)
+        self._infer = self._forward
+        if self.compiled_part in ("forward", "gradients"):
+            self._infer = _compiled(self._forward)
+        if self.compiled_part == "forward":
+            self._forward = self._infer
+        elif self.compiled_part == "gradients":
+            self._gradients = _compiled(self._gradients)
+        elif self.compiled_part == "step":
+            self.train = _compiled(self.train)
+            self.evaluate = _compiled(self.evaluate)
+            self.predict = _compiled(self.predict)
+
+    def train(self, x, y, weight=None):
+        """Takes one optimizer step.
+
+        Args:
+            x: Inputs of this replica.
+            y: Labels of this replica.
+            weight: Weights of the examples, or None.
+
+        Returns:
+            The terms of the loss, to be summed over the replicas.
+        """
+        weights = _values(self.model.trainable_variables)
+        state = _read_state(self.model.non_trainable_variables)
+        loss_scale = self.optimizer.scale_loss(tf.ones([]))
+        gradients, terms, logits, state = self._gradients(
+            weights, state, loss_scale, x, y, weight
+        )
+        self._apply(gradients)
+        _write_state(self.model.non_trainable_variables, state)
+        for metric in self.train_metrics:
+            metric.update_state(y, logits, sample_weight=weight)
+        return terms
+
+    def evaluate(self, x, y, weight):
+        """Returns the sum of weights x terms, then the sum of weights.
+
+        The terms are weighted means, without penalties. Keras divides a
+        weighted loss by the rows of the batch, padding included; here it is
+        divided by the weights.
+        """
+        logits = self.predict(x)
+        for metric in self.eval_metrics:
+            metric.update_state(y, logits, sample_weight=weight)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        value, parts = self._loss_values(y, logits, weight)
+        terms = tf.stack([value, *parts]) * replicas
+        total = tf.reduce_sum(weight)
+        if not self.weighs_inside:
+            rows = tf.cast(tf.size(weight), tf.float32)
+            terms = terms * tf.math.divide_no_nan(rows, total)
+        # A replica that has nothing but padding counts nothing.
+        terms = tf.math.multiply_no_nan(terms, total)
+        return tf.concat([terms, [total]], axis=0)
+
+    def predict(self, x):
+        """Returns the model's outputs in float32."""
+        return self._infer(
+            _values(self.model.trainable_variables),
+            _values(self.model.non_trainable_variables),
+            x,
+            training=False,
+        )[0]
+
+    def _forward(self, weights, state, x, training):
+        options = {"training": training} if self.passes_training else {}
+        outputs, state, losses = self.model.stateless_call(
+            weights, state, x, return_losses=True, **options
+        )
+        losses = [tf.cast(loss, tf.float32) for loss in losses]
+        return tf.cast(outputs, tf.float32), state, losses
+
+    def _gradients(self, weights, state, loss_scale, x, y, weight):
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            logits, state, losses = self._forward(
+                weights, state, x, training=True
+            )
+            terms = self._terms(y, logits, weight, weights, losses)
+            target = terms[0] * loss_scale
+        gradients = tape.gradient(target, weights, unconnected_gradients="zero")
+        return gradients, terms, logits, state
+
+    def _terms(self, y, logits, weight, weights, model_losses):
+        """Returns the terms in the order of `names`; the first is minimised."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        extra = [loss / replicas for loss in model_losses]
+        if self.l2:
+            variables = self.model.trainable_variables
+            squares = [
+                tf.reduce_sum(tf.square(value))
+                for variable, value in zip(variables, weights, strict=True)
+                if self.l2_on is None or variable.name in self.l2_on
+            ]
+            extra.append(self.l2 * tf.add_n(squares) / replicas)
+        value, parts = self._loss_values(y, logits, weight)
+        total = tf.add_n([value, *extra])
+        return tf.stack([total, *parts, *(extra[-1:] if self.l2 else ())])
+
+    def _loss_values(self, y, logits, weight):
+        if not self.has_parts:
+            value = self.loss(y, logits, sample_weight=weight)
+            return tf.cast(value, tf.float32), ()
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        parts = [
+            tf.cast(part, tf.float32) / replicas
+            for part in self.loss.parts(y, logits, weight)
+        ]
+        return parts[0] + self.loss.beta * parts[1], parts
+
+    def _apply(self, gradients):
+        context = tf.distribute.get_replica_context()
+        replicas = context.num_replicas_in_sync
+        # The norm, and whether a scaled gradient overflowed, are those of the
+        # sum over replicas. Keras adds up by itself, so it is given shares.
+        if replicas > 1 and (self.clip_norm or self.scales_loss):
+            gradients = context.all_reduce("SUM", gradients)
+            gradients = [gradient / replicas for gradient in gradients]
+        else:
+            replicas = 1
+        if self.clip_norm:
+            norm = tf.linalg.global_norm(gradients) * replicas
+            if self.scales_loss:
+                norm = norm / tf.convert_to_tensor(self.optimizer.dynamic_scale)
+            factor = self.clip_norm / tf.maximum(norm, self.clip_norm)
+            gradients = [gradient * factor for gradient in gradients]
+        self.optimizer.apply(gradients, self.model.trainable_variables)
+
+
+def compiled_part(model, loss, jit_compile):
+    """What XLA compiles: `"step"`, `"gradients"`, `"forward"` or None.
+
+    On CPU and GPU, XLA cannot compile what communicates between replicas: the
+    sum of gradients, a loss with `cross_replica=True` and BatchNormalization
+    with `synchronized=True`. A TPU compiles all of a step without being asked.
+
+    | replicas | loss communicates | compiled |
+    |---|---|---|
+    | one | - | the step |
+    | several | no | the gradients, with the loss |
+    | several | yes | the model's forward pass, and so its backward pass |
+    | several, synchronized normalization | - | nothing |
+
+    Args:
+        model: The Keras model.
+        loss: The loss, which communicates if it has a true `cross_replica`.
+        jit_compile: Whether XLA is wanted at all.
+
+    Returns:
+        The part's name.
+    """
+    strategy = tf.distribute.get_strategy()
+    if not jit_compile or isinstance(strategy, tf.distribute.TPUStrategy):
+        return None
+    # All-reduces of several workers stay collectives even with one replica.
+    if strategy.num_replicas_in_sync == 1 and not is_multi_worker(strategy):
+        return "step"
+    layers = model._flatten_layers()
+    if any(getattr(layer, "synchronized", False) for layer in layers):
+        return None
+    return "forward" if getattr(loss, "cross_replica", False) else "gradients"
+
+
+def _compiled(function):
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _values(variables):
+    """The values of Keras variables on this replica."""
+    return [tf.convert_to_tensor(variable.value) for variable in variables]
+
+
+def _read_state(variables):
+    """The values of non-trainable variables; seeds differ by replica."""
+    return [
+        value + _seed_offset(variable) if _is_seed(variable) else value
+        for variable, value in zip(variables, _values(variables), strict=True)
+    ]
+
+
+def _write_state(variables, state):
+    """Assigns what a step has made of the state, the same on all replicas.
+
+    Floats, such as the statistics of BatchNormalization, become their mean over
+    the replicas. Keras would leave every replica with statistics of its own, of
+    which a checkpoint keeps the first replica's.
+    """
+    context = tf.distribute.get_replica_context()
+    state = list(state)
+    floats = [
+        index
+        for index, variable in enumerate(variables)
+        if tf.as_dtype(variable.dtype).is_floating
+    ]
+    if context.num_replicas_in_sync > 1 and floats:
+        means = context.all_reduce("MEAN", [state[i] for i in floats])
+        for index, mean in zip(floats, means, strict=True):
+            state[index] = mean
+    for variable, value in zip(variables, state, strict=True):
+        if _is_seed(variable):
+            value = value - _seed_offset(variable)
+        variable.assign(value)
+
+
+def _seed_offset(variable):
+    context = tf.distribute.get_replica_context()
+    replica = tf.cast(context.replica_id_in_sync_group, variable.dtype)
+    return tf.stack([replica * _SEED_STRIDE, tf.zeros_like(replica)])
+
+
+def _is_seed(variable):
+    return variable.name == "seed_generator_state"

@@ -1,0 +1,51 @@
+"""Trains on another process: `python -m tests.training.remote PORT PATH`.
+
+This process is the coordinator, as that of a TPU with a name is: it holds no
+data, and the worker makes the batches that it reads.
+"""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tests.training import tiny
+from tests.training import worker
+
+
+def main():
+    port, path = sys.argv[1:]
+    tf.config.experimental_connect_to_host(f"localhost:{port}")
+    device = "/job:worker/replica:0/task:0/device:CPU:0"
+    trainer = make_trainer(tf.distribute.OneDeviceStrategy(device))
+    places = []
+
+    def host_part(epoch, context):
+        dataset = worker.host_part(epoch, context)
+        places.append(dataset._variant_tensor.device)
+        return dataset
+
+    def evaluation(context):
+        del context
+        return tiny.dataset(21, 8, seed=1, drop_remainder=False)
+
+    rows = trainer.fit(
+        host_part, 2, evaluations={"test": evaluation}, run=path, verbose=False
+    )
+    assert set(places) == {device}, places
+    np.savez(
+        f"{path}/end.npz",
+        *tiny.weights(trainer),
+        logits=trainer.predict(evaluation),
+        accuracy=rows[-1]["test/accuracy"],
+    )
+
+
+def make_trainer(strategy=None):
+    metrics = [keras.metrics.SparseCategoricalAccuracy("accuracy")]
+    return tiny.trainer(strategy, metrics=metrics)
+
+
+if __name__ == "__main__":
+    main()
