@@ -4,15 +4,16 @@ r"""What the secondary losses cost on a TPU, asked of its compiler.
   python benchmarks/tpu_compile.py --json=tpu.json
   python benchmarks/tpu_compile.py --tiny --quick --secondaries sb_ece
 
-No TPU is needed: libtpu compiles the training steps of `configs/cifar10.py`
-(WRN-28-10, 64 images a core) and `configs/imagenet.py` (ResNet-50 in bfloat16,
-128 images a core) for the four cores of a v5e 2x2, the primary loss alone and
-with each secondary loss. Only shapes go in. All figures are for one core and
-one step. FLOPs and bytes are the compiler's count for the program that it made;
-memory is what that program asks for. The time is no measurement either: it is
-FLOPs at the peak rate or bytes at the memory's, whichever takes longer. It
-serves to compare the rows of a table, not to foretell a step's time.
-`jax_train_step.py` has the step and says what it means over several cores.
+No TPU is needed. TensorFlow writes down the program of `Trainer`'s own training
+step, with its sums over replicas, metrics and optimizer, and libtpu compiles it
+for the four cores of a v5e 2x2: the steps of `configs/cifar10.py` (WRN-28-10,
+64 images per core) and `configs/imagenet.py` (ResNet-50 in bfloat16, 128 images
+per core), the primary loss alone and with each secondary loss. All figures are
+for one core and one step. FLOPs and bytes are the compiler's count for the
+program that it made; memory is what that program asks for. The time is no
+measurement either: it is FLOPs at the peak rate or bytes at the memory's,
+whichever takes longer. It serves to compare the rows of a table, not to
+foretell a step's time.
 
 A step takes minutes to compile. Rows that the JSON file has are not compiled
 again, so that the same command goes on where it was stopped. With `--quick` the
@@ -25,11 +26,12 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import runpy
 import sys
 import time
 
-os.environ["KERAS_BACKEND"] = "jax"
+os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # What libtpu would otherwise ask of a machine that has the TPU.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
@@ -38,22 +40,21 @@ os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
 # One process at a time may hold a TPU; a process that compiles holds none.
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TPU_LOG_DIR", "disabled")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import jax  # noqa: E402
-import keras  # noqa: E402
 import numpy as np  # noqa: E402
-from jax.experimental import topologies  # noqa: E402
-from jax.sharding import Mesh  # noqa: E402
-from jax_train_step import train_step  # noqa: E402
-from tpu_table import HEADER  # noqa: E402
-from tpu_table import table_row  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops  # noqa: E402
+from tensorflow.python.distribute import one_device_strategy  # noqa: E402
+from tensorflow.python.distribute import tpu_strategy  # noqa: E402
 
 from caltrain_tf import losses  # noqa: E402
-from caltrain_tf import models  # noqa: E402
+from caltrain_tf.experiments import build  # noqa: E402
 
 TOPOLOGY = "v5e:2x2"
+CORES = 4
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
-# Configuration, image shape, classes and images a core.
+# Configuration, image shape, classes and images per core.
 RECIPES = {
     "wrn-28-10": ("cifar10.py", (32, 32, 3), 10, 64),
     "resnet-50": ("imagenet.py", (224, 224, 3), 1000, 128),
@@ -61,56 +62,125 @@ RECIPES = {
 }
 TINY = "wrn-10-1"
 
+# Of a v5e core: bfloat16, which its multiplications of float32 are too unless
+# more is asked for; and the memory's bandwidth.
+FLOPS_A_SECOND = 197e12
+BYTES_A_SECOND = 819e9
+HEADER = """\
+| loss | compiled | sums over cores | CPU s | GFLOP | GB accessed \
+| ms, estimated | arguments MiB | temporaries MiB | code MiB \
+| + FLOP | + bytes | + time | + memory |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
+
+
+class Cores(tf.distribute.TPUStrategy):
+    """A `TPUStrategy` without a TPU: its replicas communicate as XLA's do.
+
+    `TPUStrategy` replaces its sums by XLA's on the way to the TPU. Here they
+    are XLA's from the beginning.
+    """
+
+    def __init__(self):
+        tf.distribute.Strategy.__init__(self, _Extended(self))
+
+    def program(self, function, *specs):
+        """Returns the StableHLO of what every core runs, as text."""
+
+        def on_core(*arguments):
+            replica = gen_xla_ops.xla_replica_id()
+            with tpu_strategy._TPUReplicaContext(self, replica):
+                return function(*arguments)
+
+        compiled = tf.function(on_core, jit_compile=True, autograph=False)
+        text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo")
+        # The one operation of another dialect, which leaves values as they are.
+        return re.sub(
+            r"mhlo\.copy (%\S+) : (tensor<[^>]*>)",
+            r"stablehlo.reshape \1 : (\2) -> \2",
+            text,
+        )
+
+
+class _Extended(one_device_strategy.OneDeviceExtended):
+    def __init__(self, strategy):
+        super().__init__(strategy, "CPU:0")
+
+    @property
+    def _num_replicas_in_sync(self):
+        return CORES
+
+    def _use_merge_call(self):
+        return False
+
+    def _replica_ctx_all_reduce(self, reduce_op, value, options=None):
+        def reduce(tensor):
+            total = gen_xla_ops.xla_all_reduce(
+                tensor,
+                group_assignment=[list(range(CORES))],
+                reduce_op="Add",
+                mode="CrossReplica",
+            )
+            is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
+            return total / CORES if is_mean else total
+
+        return tf.nest.map_structure(reduce, value)
+
 
 def recipe(name):
     """The configuration of a model."""
-    return runpy.run_path(CONFIGS / RECIPES[name][0])["get_config"]()
+    config = runpy.run_path(CONFIGS / RECIPES[name][0])["get_config"]()
+    config.model = name
+    return config
 
 
-def lower(name, parts, mesh, batch_per_core, precision):
-    """Traces the step of a recipe for the cores of `mesh`; shapes only."""
-    _, image_shape, num_classes, _ = RECIPES[name]
-    config = recipe(name)
-    keras.config.set_dtype_policy(precision)
-    model = models.get(name, input_shape=image_shape, num_classes=num_classes)
-    parts = [
-        part and losses.get(part, from_logits=True, **config.loss.options[part])
-        for part in parts
-    ]
-    loss = losses.CompositeLoss(*parts, config.loss.beta, from_logits=True)
-    settings = config.optimizer
-    batch_size = batch_per_core * mesh.size
-    optimizer = keras.optimizers.SGD(
-        settings.learning_rate * batch_size / settings.reference_batch_size,
-        momentum=settings.momentum,
-        nesterov=settings.nesterov,
+def lower(config, batch_per_core):
+    """The program of `Trainer`'s training step on a core."""
+    _, image_shape, num_classes, _ = RECIPES[config.model]
+    config.batch_size = batch_per_core * CORES
+    strategy = Cores()
+    trainer = build.build_trainer(
+        config, strategy, num_classes, image_shape, steps_per_epoch=100
     )
-    optimizer.build(model.trainable_variables)
-    step = train_step(model, loss, optimizer, mesh, settings.l2, settings.l2_on)
-    image_dtype = "float32" if precision == "float32" else "bfloat16"
-    return step.lower(
-        _shapes(model.trainable_variables),
-        _shapes(model.non_trainable_variables),
-        _shapes(optimizer.variables),
-        jax.ShapeDtypeStruct((batch_size, *image_shape), image_dtype),
-        jax.ShapeDtypeStruct((batch_size,), "int32"),
+    dtype = trainer.model.inputs[0].dtype
+    return strategy.program(
+        trainer._step.train,
+        tf.TensorSpec((batch_per_core, *image_shape), dtype),
+        tf.TensorSpec((batch_per_core,), tf.int32),
     )
 
 
-def _shapes(variables):
-    return [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]
+def measure(program, quick):
+    """Compiles a program; what it does and needs on one core."""
+    import jax
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax.experimental import topologies
+    from jaxlib.mlir import ir
 
-
-def measure(lowered):
-    """Compiles a step; what its program does and needs on one core."""
+    devices = topologies.get_topology_desc(TOPOLOGY, platform="tpu").devices
+    options = compiler.get_compile_options(
+        num_replicas=len(devices),
+        num_partitions=1,
+        device_assignment=np.array([[device.id] for device in devices]),
+    )
+    if quick:
+        options.executable_build_options.exec_time_optimization_effort = -1.0
+    module = ir.Module.parse(program, mlir.make_ir_context())
     start = time.process_time()
     try:
-        program = lowered.compile()
+        compiled = devices[0].client.compile(
+            module, xla_client.DeviceList(tuple(devices)), options
+        )
     except jax.errors.JaxRuntimeError as error:
         return {"error": str(error).splitlines()[0]}
     seconds = time.process_time() - start
-    cost, memory = program.cost_analysis(), program.memory_analysis()
+    cost, memory = (
+        compiled.cost_analysis(),
+        compiled.get_compiled_memory_stats(),
+    )
     return {
+        "all_reduces": program.count("stablehlo.all_reduce"),
         "compile_cpu_seconds": seconds,
         "flops": cost["flops"],
         "bytes_accessed": cost["bytes accessed"],
@@ -118,6 +188,42 @@ def measure(lowered):
         "temporary_bytes": memory.temp_size_in_bytes,
         "code_bytes": memory.generated_code_size_in_bytes,
     }
+
+
+def table_row(row, base):
+    """A line of the table; `base` is the row of the primary loss alone."""
+    if "error" in row:
+        return f"| {row['loss']} | no: {row['error']} |" + " - |" * 12
+    cells = [
+        row["loss"],
+        "yes",
+        f"{row['all_reduces']}",
+        f"{row['compile_cpu_seconds']:.0f}",
+        f"{row['flops'] / 1e9:.1f}",
+        f"{row['bytes_accessed'] / 1e9:.3f}",
+        f"{_seconds(row) * 1e3:.2f}",
+    ]
+    cells += [f"{size / 2**20:.1f}" for size in _memory(row)]
+    if row is base or "error" in base:
+        return f"| {' | '.join(cells)} |" + " - |" * 4
+    quantities = (
+        lambda row: row["flops"],
+        lambda row: row["bytes_accessed"],
+        _seconds,
+        lambda row: sum(_memory(row)),
+    )
+    cells += [f"{part(row) / part(base) - 1:+.3%}" for part in quantities]
+    return f"| {' | '.join(cells)} |"
+
+
+def _seconds(row):
+    return max(
+        row["flops"] / FLOPS_A_SECOND, row["bytes_accessed"] / BYTES_A_SECOND
+    )
+
+
+def _memory(row):
+    return [row[f"{kind}_bytes"] for kind in ("argument", "temporary", "code")]
 
 
 def parse_flags():
@@ -152,10 +258,6 @@ def main():
     flags = parse_flags()
     if importlib.util.find_spec("libtpu") is None:
         sys.exit('libtpu is missing: pip install -e ".[tpu-check]"')
-    topology = topologies.get_topology_desc(TOPOLOGY, platform="tpu")
-    mesh = Mesh(np.array(topology.devices), ("core",))
-    if flags.quick:
-        jax.config.update("jax_exec_time_optimization_effort", -1.0)
     rows = []
     if flags.json and flags.json.exists():
         rows = json.loads(flags.json.read_text())
@@ -164,22 +266,24 @@ def main():
     for name in flags.models:
         batch = flags.batch_per_core or RECIPES[name][-1]
         precision = flags.precision or recipe(name).precision
-        print(f"\n{name}, {precision}, {batch} images a core, {TOPOLOGY}\n")
+        print(f"\n{name}, {precision}, {batch} images per core, {TOPOLOGY}\n")
         print(HEADER, flush=True)
         base = None
         for secondary in (None, *flags.secondaries):
-            parts = (flags.primary, secondary)
             case = {
                 "model": name,
-                "loss": " + ".join(filter(None, parts)),
+                "loss": " + ".join(filter(None, (flags.primary, secondary))),
                 "batch_per_core": batch,
                 "precision": precision,
                 "quick": flags.quick,
             }
             row = next((r for r in rows if r.items() >= case.items()), None)
             if row is None:
-                lowered = lower(name, parts, mesh, batch, precision)
-                row = {**case, **measure(lowered)}
+                config = recipe(name)
+                config.precision = precision
+                config.loss.primary = flags.primary
+                config.loss.secondary = secondary
+                row = {**case, **measure(lower(config, batch), flags.quick)}
                 rows.append(row)
             base = base or row
             failed = failed or "error" in row

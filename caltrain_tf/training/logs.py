@@ -111,6 +111,7 @@ def progress_bar(total_steps, first_step=0, text="", shown=True):
         text: What stands before it.
         shown: Whether to show it.
     """
+    is_terminal = sys.stderr.isatty()
     return tqdm.tqdm(
         total=total_steps,
         initial=first_step,
@@ -118,8 +119,9 @@ def progress_bar(total_steps, first_step=0, text="", shown=True):
         unit="step",
         disable=not shown,
         dynamic_ncols=True,
-        # In a file the bar takes a new line every time.
-        mininterval=0.1 if sys.stderr.isatty() else 30,
+        # A file gets a line now and then.
+        mininterval=0.1 if is_terminal else 30,
+        bar_format=None if is_terminal else "{l_bar}{bar:10}{r_bar}\n",
     )
 
 

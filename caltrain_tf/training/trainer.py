@@ -244,7 +244,7 @@ class Trainer:
                 progress_bar(
                     steps_per_epoch * epochs,
                     position.step,
-                    f"epoch {position.epoch + 1}/{epochs}",
+                    f"epoch {min(position.epoch + 1, epochs)}/{epochs}",
                     shown=verbose and chief,
                 )
             )

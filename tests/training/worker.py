@@ -1,6 +1,8 @@
-"""One of several workers: `python -m tests.training.worker PATH`."""
+"""One of two workers: `python -m tests.training.worker PATH [KILL_AT]`."""
 
+import os
 import pathlib
+import signal
 import sys
 
 import keras
@@ -16,11 +18,31 @@ EPOCHS = 2
 def main():
     # First of all: collectives between machines are set up at the start.
     strategy = ct.training.get_strategy(multi_worker=True)
-    trainer = make_trainer(strategy)
     path = pathlib.Path(sys.argv[1])
-    rows = trainer.fit(
-        tiny.dataset(32), EPOCHS, run=path / "run", verbose=False
-    )
+
+    def fit(trainer, run):
+        return trainer.fit(
+            host_part,
+            EPOCHS,
+            run=run,
+            checkpoint_every_steps=1,
+            verbose=False,
+        )
+
+    trainer = make_trainer(strategy)
+    if len(sys.argv) > 2:
+        kill_at(trainer, int(sys.argv[2]))
+    rows = fit(trainer, path / "run")
+    # After the end there is nothing to do, on no worker.
+    done = make_trainer(strategy)
+    done._run_steps = None
+    assert fit(done, path / "run") == rows
+    tiny.assert_same_weights(done, trainer)
+    # A run that was not killed ends the same.
+    whole = make_trainer(strategy)
+    assert fit(whole, None) == rows
+    tiny.assert_same_weights(whole, trainer)
+
     weights = tiny.weights(trainer)
     trainer.fit(own_shards(tiny.dataset(32)), 1, verbose=False)
     index = strategy.cluster_resolver.task_id
@@ -32,6 +54,23 @@ def main():
         sharded_kernel=tiny.weights(trainer)[0],
         loss=rows[-1]["train/loss"],
         accuracy=trainer.evaluate(evaluation)["accuracy"],
+    )
+
+
+def global_batches(epoch):
+    """Batches in an order that is a function of the epoch alone."""
+    x, y = tiny.arrays(32)
+    order = np.random.default_rng(epoch).permutation(32)
+    data = tf.data.Dataset.from_tensor_slices((x[order], y[order]))
+    return data.batch(16, drop_remainder=True)
+
+
+def host_part(epoch, context):
+    """This host's rows of the global batches, for its only replica."""
+    rows = 16 // context.num_input_pipelines
+    first = context.input_pipeline_id * rows
+    return global_batches(epoch).map(
+        lambda x, y: (x[first : first + rows], y[first : first + rows])
     )
 
 
@@ -52,6 +91,17 @@ def make_trainer(strategy):
         jit_compile=True,
         metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
     )
+
+
+def kill_at(trainer, step):
+    run_steps = trainer._run_steps
+
+    def run_steps_or_die(phase, batches, count, first_step):
+        if first_step == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_steps(phase, batches, count, first_step)
+
+    trainer._run_steps = run_steps_or_die
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two processes on loopback end as one process with the global batch."""
+"""Several processes end as one process with the global batch."""
 
 import json
 import os
@@ -6,16 +6,27 @@ import pathlib
 import socket
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 
+from tests.training import remote
 from tests.training import tiny
 from tests.training import worker
 
 ROOT = pathlib.Path(__file__).parents[2]
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+# Rounding moves weights by up to 2e-7; a batch that is counted twice, or rows
+# that meet in another batch, by 1e-3.
+ALMOST = {"rtol": 2e-5, "atol": 2e-6}
 
 
-def _free_ports(count):
+def free_ports(count):
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -25,43 +36,46 @@ def _free_ports(count):
     return ports
 
 
-def _run_workers(path):
-    addresses = [f"127.0.0.1:{port}" for port in _free_ports(2)]
+def start_workers(*command):
+    """Starts two processes that know of each other by TF_CONFIG."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     processes = []
     for index in range(2):
         task = {"type": "worker", "index": index}
         config = {"cluster": {"worker": addresses}, "task": task}
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "",
-            "TF_CONFIG": json.dumps(config),
-        }
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "tests.training.worker", path],
-                env=environment,
+                [sys.executable, *command],
+                env={**ENVIRONMENT, "TF_CONFIG": json.dumps(config)},
                 cwd=ROOT,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
         )
+    return processes
+
+
+def ends(processes):
+    """Exit codes and what was written, once all have ended."""
     try:
-        messages = [
-            process.communicate(timeout=400)[1] for process in processes
-        ]
+        written = [process.communicate(timeout=600) for process in processes]
     finally:
         for process in processes:
             process.kill()
-    for process, message in zip(processes, messages, strict=True):
-        assert process.returncode == 0, message[-3000:]
+    codes = [process.returncode for process in processes]
+    return codes, ["".join(each)[-3000:] for each in written]
 
 
-def test_two_workers_equal_one_process(tmp_path):
-    _run_workers(tmp_path)
+def test_two_workers_that_were_killed_equal_one_process(tmp_path):
+    command = ("-m", "tests.training.worker", tmp_path)
+    codes, written = ends(start_workers(*command, "3"))
+    assert codes == [-9, -9], written
+    codes, written = ends(start_workers(*command))
+    assert codes == [0, 0], written
+
     one = worker.make_trainer(None)
-    rows = one.fit(tiny.dataset(32), worker.EPOCHS, verbose=False)
+    rows = one.fit(worker.global_batches, worker.EPOCHS, verbose=False)
     weights = tiny.weights(one)
     one.fit(tiny.dataset(32), 1, verbose=False)
     evaluation = tiny.dataset(21, 8, seed=1, drop_remainder=False)
@@ -69,25 +83,61 @@ def test_two_workers_equal_one_process(tmp_path):
     for index in range(2):
         with np.load(tmp_path / f"worker{index}.npz") as end:
             for number, expected in enumerate(weights):
-                np.testing.assert_allclose(
-                    end[f"arr_{number}"], expected, rtol=2e-5, atol=2e-6
-                )
+                actual = end[f"arr_{number}"]
+                np.testing.assert_allclose(actual, expected, **ALMOST)
             # TensorFlow deals rows out otherwise, and every loss that sees
             # the global batch is the same.
-            np.testing.assert_allclose(
-                end["sharded_kernel"],
-                tiny.weights(one)[0],
-                rtol=2e-5,
-                atol=2e-6,
-            )
+            kernel = tiny.weights(one)[0]
+            np.testing.assert_allclose(end["sharded_kernel"], kernel, **ALMOST)
             np.testing.assert_allclose(end["logits"], logits, atol=1e-5)
             assert np.isclose(end["loss"], rows[-1]["train/loss"])
             accuracy = one.evaluate(evaluation)["accuracy"]
             assert np.isclose(end["accuracy"], accuracy)
     names = os.listdir(tmp_path / "run" / "checkpoints")
     assert sorted(name for name in names if name.endswith("index")) == [
-        "ckpt-2.index",
-        "ckpt-4.index",
+        f"ckpt-{step}.index" for step in (2, 3, 4)
     ]
     log = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert len(log.splitlines()) == worker.EPOCHS
+
+
+def test_a_worker_over_grpc_reads_its_own_input(tmp_path):
+    (port,) = free_ports(1)
+    program = f"""
+        import tensorflow as tf
+        tf.distribute.Server(
+            {{"worker": ["localhost:{port}"]}}, "worker", 0, protocol="grpc"
+        ).join()
+    """
+    server = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], env=ENVIRONMENT
+    )
+    try:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.training.remote",
+                str(port),
+                tmp_path,
+            ],
+            env=ENVIRONMENT,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    finally:
+        server.kill()
+        server.wait()
+    assert done.returncode == 0, done.stderr[-3000:]
+    one = remote.make_trainer()
+    one.fit(worker.global_batches, 2, verbose=False)
+    evaluation = tiny.dataset(21, 8, seed=1, drop_remainder=False)
+    with np.load(tmp_path / "end.npz") as end:
+        for number, expected in enumerate(tiny.weights(one)):
+            np.testing.assert_allclose(end[f"arr_{number}"], expected, **ALMOST)
+        np.testing.assert_allclose(
+            end["logits"], one.predict(evaluation), atol=1e-5
+        )
+        assert end["accuracy"] == one.evaluate(evaluation)["accuracy"]
