@@ -270,7 +270,8 @@ def _restore_newest(folder, name, checkpoint):
         try:
             # What is in it, before any variable is touched; depending on the
             # damage it raises anything.
-            tf.train.load_checkpoint(path).get_tensor(_OBJECT_GRAPH)
+            reader = tf.compat.v1.train.NewCheckpointReader(path)
+            reader.get_tensor(_OBJECT_GRAPH)
         except Exception as error:
             _warn_of_damage(path, error)
             continue

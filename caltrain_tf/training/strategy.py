@@ -5,6 +5,7 @@ One device, several, or several machines: `get_strategy` returns the
 replicas their batches.
 """
 
+import contextlib
 import inspect
 import json
 import os
@@ -22,6 +23,8 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
 
     Without arguments it is every GPU of this machine, or its CPU where there is
     none. Model and optimizer are then made inside `with strategy.scope():`.
+    GPUs are asked for memory as it is needed, so that several runs can share
+    one; that has to be before anything else is asked of them.
 
     Args:
         tpu: `"local"` for the TPU of this machine, or the name or address of
@@ -53,6 +56,7 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
         )
     if tpu is not None:
         return _tpu_strategy(tpu)
+    _let_gpu_memory_grow()
     if multi_worker:
         return _multi_worker_strategy()
     return _local_strategy(num_gpus)
@@ -318,6 +322,13 @@ def _multi_worker_strategy():
             f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
         )
     return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _let_gpu_memory_grow():
+    for gpu in tf.config.list_physical_devices("GPU"):
+        # A RuntimeError says that the GPU is in use already.
+        with contextlib.suppress(RuntimeError):
+            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def _local_strategy(num_gpus):

@@ -143,6 +143,7 @@ class Trainer:
         config=None,
         keep=3,
         checkpoint_every_steps=None,
+        profile_steps=None,
         on_epoch_end=None,
         verbose=True,
     ):
@@ -181,6 +182,10 @@ class Trainer:
             config: With a path, the configuration to keep and compare.
             keep: How many of the newest checkpoints to keep.
             checkpoint_every_steps: Also save inside epochs, this often.
+            profile_steps: `(first, last)`: TensorFlow's profiler watches the
+                steps from `first` up to but not including `last`, counted from
+                0 over the whole run, and TensorBoard shows what took the time.
+                Needs a `run`.
             on_epoch_end: Called with the epoch's row and the `Summaries`,
                 before the checkpoint is written.
             verbose: Whether to show progress.
@@ -207,6 +212,7 @@ class Trainer:
         _check_interleaved(held_out, calibration_loss)
         evaluations = evaluations or {}
         self._check_best(best, evaluations)
+        _check_profile_steps(profile_steps, run)
         train = TrainingInput(self.strategy, "dataset", dataset, dataset_steps)
         phases = [_Phase("train", train, self._step, self._train_function)]
         if held_out is not None:
@@ -237,6 +243,9 @@ class Trainer:
             if checkpoints is None or self._restore(checkpoints) is None:
                 _reset(self.train_metrics)
             log.rewind(position.step)
+            profiler = stack.enter_context(
+                _Profiler(profile_steps, run and run.file("summaries"), chief)
+            )
             stop = stack.enter_context(
                 StopSignal(self.strategy, saves=run is not None)
             )
@@ -264,6 +273,7 @@ class Trainer:
                             self.steps_per_execution,
                             phase.input.steps - done,
                             _steps_to(position.step, checkpoint_every_steps),
+                            profiler.turn(position.step),
                         )
                         terms = self._run_steps(
                             phase, batches, count, position.step
@@ -492,6 +502,34 @@ class _Phase:
     first_step: int = 0
 
 
+class _Profiler:
+    """Watches the steps of a window, if there is one."""
+
+    def __init__(self, window, folder, chief):
+        self._first, self._last = window or (math.inf, math.inf)
+        self._folder = folder
+        self._watches = chief and window is not None
+        self._is_on = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.turn(math.inf)
+
+    def turn(self, step):
+        """Turns it on or off; returns the steps until the next turn."""
+        wanted = self._watches and self._first <= step < self._last
+        if wanted and not self._is_on:
+            tf.profiler.experimental.start(self._folder)
+        elif self._is_on and not wanted:
+            tf.profiler.experimental.stop()
+        self._is_on = wanted
+        # The same on every worker.
+        turns = [turn - step for turn in (self._first, self._last)]
+        return min((turn for turn in turns if turn > 0), default=math.inf)
+
+
 def _steps_to(step, every):
     """Steps until the next multiple of a number, or no end."""
     return math.inf if every is None else every - step % every
@@ -582,6 +620,21 @@ def _check_interleaved(held_out, calibration_loss):
         raise ValueError(
             "`held_out` and `calibration_loss` go together. Received: "
             f"held_out={held_out}, calibration_loss={calibration_loss}"
+        )
+
+
+def _check_profile_steps(window, run):
+    if window is None:
+        return
+    if len(window) != 2 or not 0 <= window[0] < window[1]:
+        raise ValueError(
+            "`profile_steps` must be two steps, the first one below the last. "
+            f"Received: profile_steps={window}"
+        )
+    if run is None:
+        raise ValueError(
+            "`profile_steps` needs a `run`, whose summaries the profile is "
+            "written to. Received: run=None"
         )
 
 

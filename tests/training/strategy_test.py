@@ -33,6 +33,24 @@ def test_gpus_that_are_not_there(num_gpus):
         get_strategy(num_gpus=num_gpus)
 
 
+def test_gpus_get_memory_as_they_need_it(monkeypatch):
+    grown = []
+
+    def set_memory_growth(gpu, enable):
+        grown.append((gpu, enable))
+        if gpu == "second":
+            raise RuntimeError("Physical devices cannot be modified")
+
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: ["first", "second"]
+    )
+    monkeypatch.setattr(
+        tf.config.experimental, "set_memory_growth", set_memory_growth
+    )
+    assert get_strategy(num_gpus=0).num_replicas_in_sync == 1
+    assert grown == [("first", True), ("second", True)]
+
+
 def test_a_tpu_that_is_not_there(monkeypatch):
     def resolve(tpu):
         raise ValueError("Please provide a TPU Name to connect to.")

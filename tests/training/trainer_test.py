@@ -280,3 +280,58 @@ def test_writes_what_a_run_has(tmp_path):
         for event in tf.compat.v1.train.summary_iterator(path):
             tags.update(value.tag for value in event.summary.value)
     assert {"train/loss", "reliability", "hyperparameters"} <= tags
+
+
+def test_a_window_is_profiled(tmp_path, monkeypatch):
+    trained = tiny.trainer(steps_per_execution=3)
+    seen = []
+    run_steps = trained._run_steps
+
+    def watch(phase, batches, count, first_step):
+        seen.append((first_step, count))
+        return run_steps(phase, batches, count, first_step)
+
+    trained._run_steps = watch
+    profiler = tf.profiler.experimental
+    monkeypatch.setattr(profiler, "start", lambda path: seen.append(path))
+    monkeypatch.setattr(profiler, "stop", lambda: seen.append("stop"))
+    trained.fit(
+        tiny.dataset(), 2, run=tmp_path, profile_steps=(3, 5), verbose=False
+    )
+    folder = str(tmp_path / "summaries")
+    assert seen == [(0, 3), folder, (3, 1), (4, 1), "stop", (5, 3)]
+    with pytest.raises(ValueError, match=r"profile_steps=\(5, 5\)"):
+        trained.fit(tiny.dataset(), 1, run=tmp_path, profile_steps=(5, 5))
+    with pytest.raises(ValueError, match="needs a `run`"):
+        trained.fit(tiny.dataset(), 1, profile_steps=(1, 2))
+
+
+def test_every_file_of_a_run_in_a_bucket():
+    def fit():
+        trained = tiny.trainer()
+        options = {"evaluations": {"test": tiny.dataset(10, 4)}}
+        rows = trained.fit(
+            tiny.dataset(32),
+            1,
+            **options,
+            best="test/loss",
+            run="ram://bucket/fit",
+            config={"seed": 1},
+            verbose=False,
+        )
+        return trained, rows
+
+    trained, rows = fit()
+    assert set(tf.io.gfile.listdir("ram://bucket/fit")) == {
+        "checkpoints",
+        "config.json",
+        "metrics.jsonl",
+        "summaries",
+    }
+    assert not os.path.exists("ram:")
+    again, same_rows = fit()
+    assert same_rows == rows
+    tiny.assert_same_weights(trained, again)
+    fresh = tiny.network()
+    folder = "ram://bucket/fit/checkpoints"
+    assert ct.training.restore_model(folder, fresh, "best").endswith("best-2")
