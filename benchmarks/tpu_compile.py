@@ -30,6 +30,7 @@ import re
 import runpy
 import sys
 import time
+import types
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -136,15 +137,18 @@ def recipe(name):
 def lower(config, batch_per_core):
     """The program of `Trainer`'s training step on a core."""
     _, image_shape, num_classes, _ = RECIPES[config.model]
+    # What a network has to know of the data: they are not read.
+    data = types.SimpleNamespace(
+        image_shape=image_shape,
+        num_classes=num_classes,
+        rescaling={"scale": 1 / 255, "offset": -0.5},
+    )
     config.batch_size = batch_per_core * CORES
     strategy = Cores()
-    trainer = build.build_trainer(
-        config, strategy, num_classes, image_shape, steps_per_epoch=100
-    )
-    dtype = trainer.model.inputs[0].dtype
+    trainer = build.build_trainer(config, strategy, data, steps_per_epoch=100)
     return strategy.program(
         trainer._step.train,
-        tf.TensorSpec((batch_per_core, *image_shape), dtype),
+        tf.TensorSpec((batch_per_core, *image_shape), tf.uint8),
         tf.TensorSpec((batch_per_core,), tf.int32),
     )
 
