@@ -15,11 +15,11 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data.datasets import SPECS
 from caltrain_tf.data.datasets import Part
 from caltrain_tf.data.pipeline import ImageData
 from caltrain_tf.data.pipeline import InMemoryImages
 from caltrain_tf.data.pipeline import normalize
+from caltrain_tf.data.sources import SPECS
 
 NUM_IMAGES = 45_000
 BATCH_SIZES = (128, 512)

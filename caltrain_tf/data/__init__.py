@@ -1,7 +1,6 @@
 """Data sets as batches of images and labels, and their corruptions."""
 
 from caltrain_tf.data import corruptions
-from caltrain_tf.data.datasets import SPECS
 from caltrain_tf.data.datasets import ArrayData
 from caltrain_tf.data.datasets import get
 from caltrain_tf.data.pipeline import ImageData
@@ -9,6 +8,7 @@ from caltrain_tf.data.shifted import GeneratedSets
 from caltrain_tf.data.shifted import PublishedArrays
 from caltrain_tf.data.shifted import StoredSets
 from caltrain_tf.data.shifted import shifted_sets
+from caltrain_tf.data.sources import SPECS
 
 __all__ = [
     "SPECS",

@@ -1,111 +1,17 @@
-"""Data sets by name: what is fixed about each, and where its examples are."""
+"""Data sets by name: `get`, and the splits of a data set."""
 
 import dataclasses
-import difflib
 import functools
-import os
 import re
-import zipfile
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data.imagenet import File
-from caltrain_tf.data.imagenet import JpegRecords
+from caltrain_tf.data import sources
 from caltrain_tf.data.pipeline import ImageData
-from caltrain_tf.data.pipeline import InMemoryImages
 
-# Of the embedded digits, the last fifth.
-_NUM_TEST_DIGITS = 360
 _SPLIT_SYNTAX = re.compile(r"(\w+)(?:\[(-?[\d_]+%?)?:(-?[\d_]+%?)?\])?")
-
-
-@dataclasses.dataclass(frozen=True)
-class Spec:
-    """A data set's facts.
-
-    Attributes:
-        tfds_name: Its name in TensorFlow Datasets; `None` where it is not of
-            there.
-        num_classes: How many classes it has.
-        image_shape: (height, width, channels) as a network sees it.
-        splits: What "train", "calibration" and "test" are, in the split
-            syntax of TensorFlow Datasets. No example is in two of them.
-        mean: Of each channel, for pixels in [0, 1].
-        std: The same for the standard deviation.
-        max_shift: Training images are moved by at most as many pixels: they
-            are padded by this and cropped.
-        flip: Whether half of the training images are mirrored.
-    """
-
-    tfds_name: str | None
-    num_classes: int
-    image_shape: tuple[int, int, int]
-    splits: Mapping[str, str]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    max_shift: int = 0
-    flip: bool = True
-
-
-# The test split never picks a temperature or a checkpoint: calibration is the
-# tail of what the data set calls its training set.
-_CIFAR_SPLITS = {
-    "train": "train[:90%]",
-    "calibration": "train[90%:]",
-    "test": "test",
-}
-
-SPECS = {
-    "cifar10": Spec(
-        tfds_name="cifar10",
-        num_classes=10,
-        image_shape=(32, 32, 3),
-        splits=_CIFAR_SPLITS,
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2470, 0.2435, 0.2616),
-        max_shift=4,
-    ),
-    "cifar100": Spec(
-        tfds_name="cifar100",
-        num_classes=100,
-        image_shape=(32, 32, 3),
-        splits=_CIFAR_SPLITS,
-        mean=(0.5071, 0.4865, 0.4409),
-        std=(0.2673, 0.2564, 0.2762),
-        max_shift=4,
-    ),
-    "imagenet": Spec(
-        tfds_name="imagenet2012",
-        num_classes=1000,
-        image_shape=(224, 224, 3),
-        # 25,623 images for calibration; nobody has the labels of "test".
-        splits={
-            "train": "train[:98%]",
-            "calibration": "train[98%:]",
-            "test": "validation",
-        },
-        mean=(0.485, 0.456, 0.406),
-        std=(0.229, 0.224, 0.225),
-    ),
-    "digits": Spec(
-        tfds_name=None,
-        num_classes=10,
-        image_shape=(32, 32, 3),
-        # 1,150, 287 and 360 images.
-        splits={
-            "train": "train[:80%]",
-            "calibration": "train[80%:]",
-            "test": "test",
-        },
-        mean=(0.3057, 0.3057, 0.3057),
-        std=(0.3235, 0.3235, 0.3235),
-        max_shift=2,
-        flip=False,
-    ),
-}
 
 
 def get(
@@ -179,15 +85,15 @@ def get(
         raise _must_augment(name, augment)
     kind, _, path = str(name).partition(":")
     if name == "digits":
-        source = _digits()
+        source = sources.digits()
     elif kind == "folder":
-        source = _folder(path, image_size)
+        source = sources.folder(path, image_size)
     elif kind == "npz":
-        source = _npz(path)
+        source = sources.npz(path)
     elif str(name).endswith(".npz"):
-        source = _npz(str(name))
+        source = sources.npz(str(name))
     else:
-        source = _tfds(name, data_dir, image_size)
+        source = sources.tensorflow_datasets(name, data_dir, image_size)
     spec = source.spec
     if image_size not in (None, spec.image_shape[0]):
         raise ValueError(
@@ -248,7 +154,7 @@ class ArrayData(ImageData):
                     f"in {split!r}"
                 )
             arrays[split] = images, labels
-        source = _of_arrays(arrays, _own_spec)
+        source = sources.of_arrays(arrays, sources.own_spec)
         parts = {
             split: Part(split, 0, size) for split, size in source.sizes.items()
         }
@@ -325,305 +231,11 @@ def parse_split(split, sizes):
     return part
 
 
-class _Source(NamedTuple):
-    """Where the examples of a data set are.
-
-    Attributes:
-        spec: The data set's `Spec`.
-        sizes: The number of examples of each stored split.
-        load: From a `Spec`, which may differ in the augmentation, and a `Part`
-            to the part's examples.
-        is_cropped: Whether training images are random crops.
-    """
-
-    spec: Spec
-    sizes: Mapping[str, int]
-    load: callable
-    is_cropped: bool = False
-
-
-def _digits():
-    """The 1,797 handwritten digits of scikit-learn, 8 x 8 pixels, enlarged."""
-    from sklearn.datasets import load_digits
-
-    spec = SPECS["digits"]
-    pixels, labels = load_digits(return_X_y=True)
-    order = _spread_classes(labels)
-    with tf.device("CPU:0"):
-        images = tf.image.resize(
-            pixels[order].reshape(-1, 8, 8, 1) * (255 / 16),
-            spec.image_shape[:2],
-        )
-        images = tf.cast(tf.round(images), tf.uint8)
-        images = tf.repeat(images, spec.image_shape[2], axis=-1).numpy()
-    labels = labels[order]
-    first = len(labels) - _NUM_TEST_DIGITS
-    arrays = {
-        "train": (images[:first], labels[:first]),
-        "test": (images[first:], labels[first:]),
-    }
-    return _of_arrays(arrays, lambda *facts: spec)
-
-
-def _folder(path, image_size):
-    """Images in a folder for each class, resized and kept in memory."""
-    import keras
-
-    if not os.path.isdir(path):
-        raise FileNotFoundError(
-            "`name` must be 'folder:' and a folder of images by class. "
-            f"Received: name='folder:{path}'"
-        )
-    if image_size is None:
-        raise ValueError(
-            "`image_size` must be given for a folder of images. "
-            "Received: image_size=None"
-        )
-    names = set(os.listdir(path))
-    stored = {"train", "calibration", "validation", "test"} & names
-    folders = {split: os.path.join(path, split) for split in sorted(stored)}
-    if "train" not in folders:
-        folders = {"train": path}
-    arrays, classes = {}, None
-    for split in sorted(folders, key=lambda split: split != "train"):
-        dataset = keras.utils.image_dataset_from_directory(
-            folders[split],
-            class_names=classes,
-            batch_size=None,
-            image_size=(image_size, image_size),
-            shuffle=False,
-            verbose=False,
-        )
-        # The other splits must have the classes of the training set.
-        classes = dataset.class_names
-        images, labels = zip(*dataset.as_numpy_iterator(), strict=True)
-        images = np.clip(np.round(np.stack(images)), 0, 255).astype(np.uint8)
-        arrays[split] = _in_spread_order(images, np.array(labels))
-    return _of_arrays(arrays, _own_spec)
-
-
-def _npz(path):
-    """The arrays of an `.npz` file."""
-    try:
-        with open(path, "rb") as file, np.load(file) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"`name` must be an .npz file of arrays: {error}. "
-            f"Received: {path!r}"
-        ) from error
-    pairs = {"train": ("images", "labels")}
-    if "x_train" in arrays:
-        pairs = {
-            split: (f"x_{split}", f"y_{split}")
-            for split in ("train", "calibration", "validation", "test")
-            if f"x_{split}" in arrays
-        }
-    splits = {}
-    for split, (x, y) in pairs.items():
-        if x not in arrays or y not in arrays:
-            raise ValueError(
-                "An .npz file must hold 'images' and 'labels', or 'x_train', "
-                f"'y_train', 'x_test' and 'y_test'. Received: {list(arrays)} "
-                f"in {path!r}"
-            )
-        images, labels = arrays[x], arrays[y]
-        if images.ndim == 3:
-            images = images[..., np.newaxis]
-        # As Keras' own files have them.
-        if labels.shape == (len(images), 1):
-            labels = labels[:, 0]
-        if (
-            images.dtype != np.uint8
-            or images.ndim != 4
-            or images.shape[-1] not in (1, 3)
-            or labels.shape != images.shape[:1]
-            or not len(labels)
-            or labels.dtype.kind not in "iu"
-            or labels.min() < 0
-        ):
-            raise ValueError(
-                f"`{x}` must be uint8 (N, height, width, 3) and `{y}` class "
-                f"ids (N,). Received: {x} {images.dtype} {images.shape}, "
-                f"{y} {labels.dtype} {labels.shape} in {path!r}"
-            )
-        images = np.broadcast_to(images, (*images.shape[:-1], 3))
-        splits[split] = _in_spread_order(images, labels.astype(int))
-    return _of_arrays(splits, _own_spec)
-
-
-def _tfds(name, data_dir, image_size):
-    """A data set of TensorFlow Datasets that is there; none is downloaded."""
-    import tensorflow_datasets as tfds
-
-    tfds_name = SPECS[name].tfds_name if name in SPECS else str(name)
-    try:
-        builder = tfds.core.read_only_builder.builder_from_files(
-            tfds_name, data_dir=data_dir
-        )
-    except (tfds.core.DatasetNotFoundError, ValueError) as error:
-        raise _not_found(name, tfds_name, data_dir) from error
-    sizes = {
-        split: info.num_examples for split, info in builder.info.splits.items()
-    }
-    image, label = builder.info.supervised_keys or ("image", "label")
-    features = builder.info.features
-    if not (
-        {image, label} <= set(features)
-        and isinstance(features[image], tfds.features.Image)
-        and isinstance(features[label], tfds.features.ClassLabel)
-    ):
-        raise ValueError(
-            "`name` must be an image classification set. "
-            f"Received: name={name!r} with the features {features}"
-        )
-    feature = features[image]
-    height, width, _ = feature.shape
-    has_one_size = height is not None and width is not None
-    is_jpeg = feature.encoding_format == "jpeg"
-    is_cropped = name == "imagenet" or (is_jpeg and not has_one_size)
-    if name in SPECS:
-        spec = SPECS[name]
-    elif has_one_size:
-        spec = _own_spec(features[label].num_classes, (height, width), sizes)
-    else:
-        if image_size is None:
-            raise ValueError(
-                f"`image_size` must be given for {name!r}, whose images are of "
-                "different sizes. Received: image_size=None"
-            )
-        spec = _own_spec(features[label].num_classes, (image_size,) * 2, sizes)
-    if is_cropped and image_size is not None and image_size >= 1:
-        spec = dataclasses.replace(
-            spec, image_shape=(image_size, image_size, 3)
-        )
-
-    def load(spec, part):
-        height, width, _ = spec.image_shape
-
-        def example(features):
-            pixels = features[image]
-            if not has_one_size:
-                pixels = tf.image.resize(pixels, (height, width))
-                pixels = tf.saturate_cast(tf.round(pixels), tf.uint8)
-            if feature.shape[-1] == 1:
-                pixels = tf.repeat(pixels, 3, axis=-1)
-            return pixels[..., :3], features[label]
-
-        with tf.device("CPU:0"):
-            # Files are read in order unless asked otherwise.
-            examples = builder.as_dataset(split=str(part)).map(example)
-            images, labels = next(iter(examples.batch(part.size)))
-        return InMemoryImages(
-            images, labels, max_shift=spec.max_shift, flip=spec.flip
-        )
-
-    def open_records(spec, part):
-        decoders = {image: tfds.decode.SkipDecoding()}
-
-        def parse(record):
-            example = features.deserialize_example(record, decoders=decoders)
-            return example[image], example[label]
-
-        files = [
-            File(str(file.filename), file.skip, file.take)
-            for file in builder.info.splits[str(part)].file_instructions
-        ]
-        return JpegRecords(files, parse, size=spec.image_shape[0])
-
-    return _Source(
-        spec, sizes, open_records if is_cropped else load, is_cropped
-    )
-
-
 def _must_augment(name, augment):
     return ValueError(
         f"`augment` must be true for {name!r}, whose training images are "
         f"random crops. Received: augment={augment!r}"
     )
-
-
-def _not_found(name, tfds_name, data_dir):
-    where = data_dir or "~/tensorflow_datasets"
-    if name in SPECS:
-        return FileNotFoundError(
-            f"No data of {name!r} in {where}. To get them, run `tfds build "
-            f"{tfds_name} --data_dir={where}`, and pass that folder as "
-            "`data_dir`. The data set 'digits' is embedded and "
-            f"needs none. Received: data_dir={data_dir!r}"
-        )
-    near = difflib.get_close_matches(str(name), SPECS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return ValueError(
-        f"`name` must be one of {tuple(SPECS)}, 'folder:PATH', 'npz:PATH' or "
-        f"a data set of TensorFlow Datasets that is in {where}.{hint} "
-        f"Received: name={name!r}"
-    )
-
-
-def _of_arrays(arrays, make_spec):
-    """A source of images in memory, from splits to (images, labels)."""
-    sizes = {split: len(labels) for split, (_, labels) in arrays.items()}
-    images = next(iter(arrays.values()))[0]
-    num_classes = 1 + max(int(labels.max()) for _, labels in arrays.values())
-
-    def load(spec, part):
-        images, labels = arrays[part.stored]
-        chosen = slice(part.start, part.stop)
-        return InMemoryImages(
-            images[chosen],
-            labels[chosen],
-            max_shift=spec.max_shift,
-            flip=spec.flip,
-        )
-
-    return _Source(
-        make_spec(num_classes, images.shape[1:3], sizes), sizes, load
-    )
-
-
-def _own_spec(num_classes, shape, sizes):
-    """The `Spec` of data that `SPECS` has nothing of."""
-    test = next((s for s in ("test", "validation") if s in sizes), None)
-    if "train" in sizes and test is not None:
-        splits = {**_CIFAR_SPLITS, "test": test}
-        if "calibration" in sizes:
-            splits |= {"train": "train", "calibration": "calibration"}
-    else:
-        only = "train" if "train" in sizes else next(iter(sizes))
-        splits = {
-            "train": f"{only}[:80%]",
-            "calibration": f"{only}[80%:90%]",
-            "test": f"{only}[90%:]",
-        }
-    return Spec(
-        tfds_name=None,
-        num_classes=num_classes,
-        image_shape=(*shape, 3),
-        splits=splits,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.25, 0.25, 0.25),
-        max_shift=min(shape) // 8,
-    )
-
-
-def _in_spread_order(images, labels):
-    order = _spread_classes(labels)
-    return images[order], labels[order]
-
-
-def _spread_classes(labels):
-    """Returns an order in which every range has about the same classes.
-
-    It is shuffled within each class, and always the same.
-    """
-    # The one generator whose numbers NumPy promises never to change.
-    shuffled = np.random.RandomState(0).permutation(len(labels))
-    rank = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = shuffled[labels[shuffled] == label]
-        rank[members] = (np.arange(len(members)) + 0.5) / len(members)
-    return np.lexsort((labels, rank))
 
 
 def _check_disjoint(parts):

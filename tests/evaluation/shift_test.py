@@ -1,4 +1,7 @@
 import json
+import os
+import pathlib
+import socket
 import subprocess
 import sys
 
@@ -19,6 +22,10 @@ METRICS = ("accuracy", "nll", "brier", "ece")
 
 @pytest.fixture(scope="module")
 def data():
+    return make_data()
+
+
+def make_data():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 230)
     images = rng.integers(0, 120, (230, 16, 16, 3))
@@ -260,6 +267,55 @@ def test_a_strategy_and_several_batches_per_call_change_nothing(
         expected = [row for row in rows if row["severity"] in (0, 5)]
         for row, other in zip(expected, others, strict=True):
             assert row["value"] == pytest.approx(other["value"], abs=1e-5)
+
+
+def test_several_workers_measure_what_one_does(run, tmp_path):
+    rows, _ = run
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import json, sys, tensorflow as tf\n"
+        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+        "from tests.evaluation import shift_test\n"
+        "rows = shift_test.evaluate(\n"
+        "    lambda images: 500 * tf.reduce_mean(images, axis=[1, 2]),\n"
+        "    shift_test.make_data(), sys.argv[1], corruptions=['snow'],\n"
+        "    strategy=strategy, batches_per_call=2)\n"
+        "print(json.dumps(rows))\n"
+    )
+    workers = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            workers.append(f"localhost:{free.getsockname()[1]}")
+    root = pathlib.Path(__file__).parents[2]
+    processes = []
+    for index in range(2):
+        task = {"type": "worker", "index": index}
+        cluster = {"cluster": {"worker": workers}, "task": task}
+        environment = {
+            **os.environ,
+            "TF_CONFIG": json.dumps(cluster),
+            "PYTHONPATH": str(root),
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, script, tmp_path / "predictions"],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    expected = rows[:12] + rows[-24:]
+    for process in processes:
+        try:
+            output, errors = process.communicate(timeout=300)
+        finally:
+            process.kill()
+        assert process.returncode == 0, errors[-3000:]
+        for row, other in zip(expected, json.loads(output), strict=True):
+            assert row["value"] == pytest.approx(other["value"], abs=1e-5)
+    assert (tmp_path / "predictions" / "snow_5.npz").exists()
 
 
 @pytest.mark.parametrize(
