@@ -95,7 +95,7 @@ def main(_):
         print(ct.evaluation.severity_table(rows))
     if len(runs) > 1 and ct.training.is_chief(strategy):
         print(f"\n{shift.comparison_table(runs)}")
-        folder = os.path.commonpath(map(os.path.abspath, RUN_DIR.value))
+        folder = _common_folder(RUN_DIR.value)
         for calibrator in ("none", "ts", "ts_sb_ece"):
             means = ct.evaluation.compare_runs(runs, "ece", calibrator)
             figure = ct.figures.shift_lines(
@@ -104,6 +104,15 @@ def main(_):
             path = os.path.join(folder, f"shift_ece_{calibrator}.png")
             save_figure(figure, path)
             print(f"Figure: {path}")
+
+
+def _common_folder(paths):
+    """The folder that holds all paths, which may be those of a bucket."""
+    scheme, separator, _ = paths[0].rpartition("://")
+    if not separator:
+        return os.path.commonpath(map(os.path.abspath, paths))
+    names = [path.removeprefix(scheme + separator) for path in paths]
+    return scheme + separator + os.path.commonpath(names)
 
 
 if __name__ == "__main__":

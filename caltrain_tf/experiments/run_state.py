@@ -5,14 +5,15 @@ import os
 
 from caltrain_tf import checks
 from caltrain_tf import evaluation
+from caltrain_tf import files
 from caltrain_tf.data import corruptions as corruptions_room
 
 
 def read_results(folder):
     """Returns what `results.json` holds, or None while there is none."""
+    path = files.as_path(os.path.join(folder, "results.json"))
     try:
-        with open(os.path.join(folder, "results.json"), encoding="utf-8") as f:
-            return json.load(f)
+        return json.loads(path.read_text())
     except FileNotFoundError:
         return None
 
@@ -58,9 +59,9 @@ def is_finished(folder, shift=None):
 
 def epochs_done(folder):
     """The number of epochs that `metrics.jsonl` has."""
+    path = files.as_path(os.path.join(folder, "metrics.jsonl"))
     try:
-        with open(os.path.join(folder, "metrics.jsonl"), "rb") as file:
-            return sum(1 for _ in file)
+        return len(path.read_bytes().splitlines())
     except FileNotFoundError:
         return 0
 
@@ -69,8 +70,8 @@ def _has_shift(folder, corruptions, severities, num_examples):
     predictions = os.path.join(folder, "predictions")
     try:
         rows = evaluation.read_shift_csv(os.path.join(folder, "shift.csv"))
-        with open(os.path.join(predictions, "shift.json")) as file:
-            examples = json.load(file)["num_examples"]
+        path = files.as_path(os.path.join(predictions, "shift.json"))
+        examples = json.loads(path.read_text())["num_examples"]
     except FileNotFoundError:
         return False
     _, labels = evaluation.load_predictions(

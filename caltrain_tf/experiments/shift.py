@@ -9,6 +9,7 @@ import tensorflow as tf
 from caltrain_tf import data as data_room
 from caltrain_tf import evaluation
 from caltrain_tf import figures
+from caltrain_tf import files
 from caltrain_tf import training
 from caltrain_tf.experiments import build
 from caltrain_tf.experiments.figure_file import save_figure
@@ -20,7 +21,7 @@ def find_runs(paths):
 
     Args:
         paths: A run's folder, a folder of runs (at any depth), or several of
-            either.
+            either; local or of a bucket.
 
     Returns:
         A list.
@@ -30,8 +31,8 @@ def find_runs(paths):
     for path in map(os.fspath, paths):
         runs = {
             folder
-            for folder, _, files in os.walk(path)
-            if {"config.json", "results.json"} <= set(files)
+            for folder, _, names in tf.io.gfile.walk(path)
+            if {"config.json", "results.json"} <= set(names)
         }
         if not runs:
             raise ValueError(
@@ -55,8 +56,8 @@ def load_run(run_dir, data_dir=None, strategy=None):
         `(config, data, model, checkpoint)`, the last being the path of the
         checkpoint in the folder.
     """
-    with open(os.path.join(run_dir, "config.json"), encoding="utf-8") as file:
-        config = ml_collections.ConfigDict(json.load(file))
+    text = files.as_path(os.path.join(run_dir, "config.json")).read_text()
+    config = ml_collections.ConfigDict(json.loads(text))
     data = build.build_data(config, data_dir)
     strategy = strategy or tf.distribute.get_strategy()
     with strategy.scope():
@@ -164,10 +165,10 @@ def _write(run_dir, rows, name):
     def path(file):
         return os.path.join(run_dir, file)
 
-    training.write_text(path("shift.csv"), evaluation.shift_csv(rows))
+    files.write_text(path("shift.csv"), evaluation.shift_csv(rows))
     report = evaluation.robustness_report(rows)
     text = json.dumps(report, indent=2, sort_keys=True)
-    training.write_text(path("robustness_metrics.json"), text + "\n")
+    files.write_text(path("robustness_metrics.json"), text + "\n")
     ece = evaluation.means_by_severity(rows, "ece")
     save_figure(figures.shift_lines(ece, "ece", name), path("shift_ece.png"))
     accuracy = [

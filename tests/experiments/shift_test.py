@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
+from caltrain_tf import files
+from caltrain_tf.experiments import run_state
 from caltrain_tf.experiments import shift
 from caltrain_tf.experiments import train
 from tests.baselines.scripts import run_here
@@ -90,6 +92,32 @@ def test_the_script_measures_and_compares_runs(runs):
         logits, labels = ct.evaluation.load_predictions(path)
         assert logits.shape == (100, 10) and labels.shape == (100,)
     assert (runs / "shift_ece_ts_sb_ece.png").exists()
+
+
+def test_runs_may_be_in_a_bucket(runs):
+    bucket = "ram://shifted"
+    for seed in ("seed0", "more/seed1"):
+        for path in (runs / seed).rglob("*"):
+            if path.is_file() and path.suffix != ".png":
+                name = path.relative_to(runs).as_posix()
+                files.write_bytes(f"{bucket}/{name}", path.read_bytes())
+    done = run_here(
+        "shift_benchmark.py",
+        f"--run_dir={bucket}/seed0,{bucket}/more",
+        "--corruptions=fog",
+        "--severities=2",
+        "--num_examples=40",
+        "--keep_predictions=float16",
+    )
+    assert done.returncode == 0, done.stderr
+    options = run_state.shift_options(["fog"], [2], 40)
+    for folder in shift.find_runs(bucket):
+        assert folder.startswith(bucket)
+        assert run_state.is_finished(folder, options)
+        names = [path.name for path in files.as_path(folder).iterdir()]
+        assert set(FILES) <= set(names)
+    assert files.as_path(f"{bucket}/shift_ece_ts.png").exists()
+    assert not os.path.exists("ram:")
 
 
 def test_other_weights_in_the_same_folder_are_noticed(
