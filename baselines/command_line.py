@@ -87,6 +87,14 @@ def define_training(default_config):
         "command goes on with a run that was stopped.",
     )
     flags.DEFINE_string("data_dir", None, "Folder of TensorFlow Datasets.")
+    flags.DEFINE_string(
+        "init_from", None, "A `.keras` file whose weights to start from."
+    )
+    flags.DEFINE_list(
+        "profile_steps",
+        None,
+        "First and last step to profile for TensorBoard, such as 10,20.",
+    )
     return define_config(default_config, "Configuration file.")
 
 
@@ -109,6 +117,8 @@ def read_training(config_holder):
             "secondary", values.secondary, (*losses.SECONDARY, NONE)
         )
         config.loss.secondary = None if secondary == NONE else secondary
+    if values.init_from is not None:
+        config.init_from = values.init_from
     if values.interleaved is not None:
         config.interleaved.enabled = values.interleaved
     if config.interleaved.enabled and config.loss.secondary is None:
@@ -138,7 +148,12 @@ def train(config_holder):
         multi_worker=values.multi_worker,
     )
     output_dir = values.output_dir or os.path.join("runs", run_name(config))
-    results = experiments.train(config, output_dir, values.data_dir, strategy)
+    profile_steps = None
+    if values.profile_steps:
+        profile_steps = read_integers(flags.FLAGS["profile_steps"])
+    results = experiments.train(
+        config, output_dir, values.data_dir, strategy, profile_steps
+    )
     print(f"\n{run_name(config)} on {config.data.name}, test split")
     print(evaluation.results_table(results))
     print(f"\nEverything is in {output_dir}")

@@ -16,7 +16,10 @@ def get_config():
     """Returns all settings of an experiment."""
     config = ml_collections.ConfigDict()
     config.seed = 0
+    # Also a name of `keras.applications`, or the path of a `.keras` file.
     config.model = "wrn-28-10"
+    # A `.keras` file whose weights training starts from.
+    config.init_from = placeholder(str)
     config.precision = "float32"
     config.batch_size = 512
     config.epochs = 200
@@ -72,6 +75,8 @@ def get_config():
     config.jit_compile = True
     config.evaluate_every = 5
     config.keep_checkpoints = 3
+    # Also inside epochs: for epochs that take longer than may be lost.
+    config.checkpoint_every_steps = placeholder(int)
 
     # What `baselines/tune.py` tries, one parameter after the other.
     config.search = ml_collections.ConfigDict()

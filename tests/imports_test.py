@@ -22,7 +22,7 @@ ROOMS = {
         # TensorFlow: for its datasets, where a user hands one over.
         {"keras", "numpy", "scipy", "sklearn", "tensorflow", "threadpoolctl"},
     ),
-    "models": (set(), {"keras"}),
+    "models": (set(), {"keras", "numpy"}),
     "data": (
         set(),
         # Keras: it reads folders of images.

@@ -4,6 +4,7 @@ Errors name the flags that set the configuration on the command line.
 """
 
 import contextlib
+import itertools
 
 import keras
 import ml_collections
@@ -52,10 +53,24 @@ def check_numbers(config):
     checks.check_count(
         "--config.keep_checkpoints", config.keep_checkpoints, low=2
     )
+    # Missing in runs saved before this option existed.
+    every = config.get("checkpoint_every_steps")
+    if every is not None:
+        checks.check_count("--config.checkpoint_every_steps", every)
     fraction = config.interleaved.held_out_fraction
     checks.check_number(
         "--config.interleaved.held_out_fraction", fraction, low=0, high=1
     )
+
+
+def check_batch_size(config, strategy):
+    """Raises unless the replicas of a strategy can share a batch."""
+    replicas = strategy.num_replicas_in_sync
+    if config.batch_size % replicas:
+        raise ValueError(
+            "--config.batch_size must be a multiple of the number of replicas, "
+            f"{replicas}. Received: {config.batch_size}"
+        )
 
 
 def build_data(config, data_dir=None):
@@ -108,6 +123,9 @@ def build_trainer(config, strategy, dataset, steps_per_epoch):
     scale = config.batch_size / settings.reference_batch_size
     with strategy.scope():
         model = build_model(config, dataset)
+        # Missing in runs saved before this option existed.
+        if config.get("init_from"):
+            _start_from(model, config.init_from)
     with strategy.scope(), _named("--config.optimizer"):
         optimizer = keras.optimizers.SGD(
             training.WarmUpStepDecay(
@@ -165,6 +183,22 @@ def build_model(config, dataset):
         return keras.Model(pixels, outputs, name=network.name)
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def _start_from(model, path):
+    weights = models.load(path).get_weights()
+    shapes = [weight.shape for weight in weights]
+    expected = [tuple(weight.shape) for weight in model.weights]
+    if shapes != expected:
+        pairs = itertools.zip_longest(expected, shapes)
+        wanted, there = next(pair for pair in pairs if pair[0] != pair[1])
+        raise ValueError(
+            "`init_from` must be a network with the weights of "
+            f"{model.name!r}: {len(expected)} arrays. Received: {path}, which "
+            f"has {len(shapes)}; the first that differs is of shape {there} "
+            f"instead of {wanted}"
+        )
+    model.set_weights(weights)
 
 
 def _part(settings, part):

@@ -2,7 +2,7 @@
 
 import io
 
-import tensorflow as tf
+from caltrain_tf import files
 
 
 def save_figure(figure, path):
@@ -17,8 +17,5 @@ def save_figure(figure, path):
     """
     png = io.BytesIO()
     figure.savefig(png, format="png")
-    temporary = f"{path}.tmp"
-    with tf.io.gfile.GFile(temporary, "wb") as file:
-        file.write(png.getvalue())
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    files.write_bytes(path, png.getvalue())
     return png.getvalue()

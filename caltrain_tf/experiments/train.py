@@ -1,116 +1,131 @@
 """Trains, evaluates and calibrates: the main job."""
 
 import json
+import tempfile
 
 import numpy as np
 
 from caltrain_tf import evaluation
 from caltrain_tf import figures
+from caltrain_tf import files
 from caltrain_tf import training
 from caltrain_tf.experiments import build
 from caltrain_tf.experiments.figure_file import save_figure
 
+SPLITS = ("calibration", "test")
 
-def train(config, output_dir, data_dir=None, strategy=None):
+
+def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     """Runs an experiment, or goes on with it, and says what it got.
 
-    Writes the files of a run to `output_dir`: `config.json`, `checkpoints/`,
-    `metrics.jsonl`, `summaries/`, `predictions/`, `results.json` and
-    `reliability.png`.
+    Writes the files of a run to `output_dir`, a local folder or one of a
+    bucket: `config.json`, `checkpoints/`, `metrics.jsonl`, `summaries/`,
+    `predictions/`, `reliability.png`, `model.keras`, `calibrated.keras` and
+    `results.json`. Where the last one is there already, it returns at once.
 
     Args:
         config: The configuration, as of `configs/`.
         output_dir: The run's folder.
         data_dir: The folder of TensorFlow Datasets.
         strategy: Of `training.get_strategy`; its default if None.
+        profile_steps: The steps to profile, as of `Trainer.fit`.
 
     Returns:
         What `results.json` holds.
     """
     build.check_numbers(config)
+    finished = files.as_path(output_dir) / "results.json"
+    if finished.exists():
+        training.check_config(output_dir, config.to_dict())
+        return json.loads(finished.read_text())
     strategy = strategy or training.get_strategy()
+    build.check_batch_size(config, strategy)
     data = build.build_data(config, data_dir)
-    parts = _training_parts(config, data)
-    steps_per_epoch = sum(
-        part.steps_per_epoch(config.batch_size) for part in parts
-    )
-    trainer = build.build_trainer(config, strategy, data, steps_per_epoch)
+    parts = (data,)
+    if config.interleaved.enabled:
+        parts = data.interleaved(config.interleaved.held_out_fraction)
+    steps = [part.steps_per_epoch(config.batch_size) for part in parts]
+    trainer = build.build_trainer(config, strategy, data, sum(steps))
     chief = training.is_chief(strategy)
     with training.RunFolder(output_dir, config.to_dict(), chief) as run:
-        rows = _fit(trainer, config, data, parts, run)
+        rows = _fit(trainer, config, data, parts, steps, run, profile_steps)
         predictions = {
             split: trainer.predict(
-                data.eval_batches(split, config.batch_size), with_labels=True
+                data.eval_input(split, config.batch_size), with_labels=True
             )
-            for split in ("calibration", "test")
+            for split in SPLITS
         }
-        results = _results(predictions, rows)
+        calibrators = evaluation.fit_calibrators(*predictions["calibration"])
+        results = evaluation.final_results(predictions["test"], calibrators)
+        results["train_ece"] = rows[-1]["train/ece"]
+        results["train_accuracy"] = rows[-1]["train/accuracy"]
+        training.warn_if_memorised(results["train_ece"], results["ece"])
         if chief:
-            _write(run, predictions, results, rows[-1]["step"])
+            _write_predictions(run, predictions)
+            _write_figure(run, predictions, calibrators, rows[-1]["step"])
+            _write_models(run, trainer, config, data, calibrators)
+            # Last: where it is, the run is finished.
+            text = json.dumps(results, indent=2, sort_keys=True)
+            files.write_text(run.file("results.json"), text + "\n")
     return results
 
 
-def _training_parts(config, data):
-    if not config.interleaved.enabled:
-        return (data,)
-    return data.interleaved(config.interleaved.held_out_fraction)
-
-
-def _fit(trainer, config, data, parts, run):
-    def batches(part):
-        return lambda epoch: part.train_batches(
-            config.batch_size, epoch=epoch, seed=config.seed
-        )
+def _fit(trainer, config, data, parts, steps, run, profile_steps):
+    def of_host(part):
+        return part.train_input(config.batch_size, seed=config.seed)
 
     interleaved = {}
     if config.interleaved.enabled:
         interleaved = {
-            "held_out": batches(parts[1]),
+            "held_out": of_host(parts[1]),
+            "held_out_steps": steps[1],
             "calibration_loss": build.build_loss(config, ["secondary"]),
         }
     return trainer.fit(
-        batches(parts[0]),
+        of_host(parts[0]),
         config.epochs,
+        dataset_steps=steps[0],
         evaluations={
-            split: data.eval_batches(split, config.batch_size)
-            for split in ("calibration", "test")
+            split: data.eval_input(split, config.batch_size) for split in SPLITS
         },
         evaluate_every=config.evaluate_every,
         run=run,
         keep=config.keep_checkpoints,
+        # Missing in runs saved before this option existed.
+        checkpoint_every_steps=config.get("checkpoint_every_steps"),
+        profile_steps=profile_steps,
         **interleaved,
     )
 
 
-def _results(predictions, rows):
-    calibrators = evaluation.fit_calibrators(*predictions["calibration"])
-    results = evaluation.final_results(predictions["test"], calibrators)
-    results["train_ece"] = rows[-1]["train/ece"]
-    results["train_accuracy"] = rows[-1]["train/accuracy"]
-    training.warn_if_memorised(results["train_ece"], results["ece"])
-    return results
-
-
-def _write(run, predictions, results, step):
+def _write_predictions(run, predictions):
     for split, (logits, labels) in predictions.items():
         path = run.file("predictions", f"{split}.npz")
         evaluation.save_predictions(path, logits, labels)
-    figure = reliability_figure(predictions)
-    png = save_figure(figure, run.file("reliability.png"))
-    summaries = training.Summaries(run.file("summaries"))
-    summaries.image("reliability", png, step)
-    summaries.close()
-    # Last: where it is, the run is finished.
-    text = json.dumps(results, indent=2, sort_keys=True)
-    training.write_text(run.file("results.json"), text + "\n")
 
 
-def reliability_figure(predictions):
+def _write_figure(run, predictions, calibrators, step):
     """Reliability of the test split before and after scaling."""
-    calibrators = evaluation.fit_calibrators(*predictions["calibration"])
     logits, labels = predictions["test"]
     panels = {"no scaling": (logits, labels)}
     for name, calibrator in calibrators.items():
         title = name.upper().replace("_", "-")
         panels[title] = (np.asarray(calibrator.transform(logits)), labels)
-    return figures.reliability_diagrams(panels, from_logits=True)
+    figure = figures.reliability_diagrams(panels, from_logits=True)
+    png = save_figure(figure, run.file("reliability.png"))
+    summaries = training.Summaries(run.file("summaries"))
+    summaries.image("reliability", png, step)
+    summaries.close()
+
+
+def _write_models(run, trainer, config, data, calibrators):
+    """The network, and the same with TS-SB-ECE at its end."""
+    # One of its own: that of the trainer may be spread over many devices.
+    model = build.build_model(config, data)
+    model.set_weights(trainer.model.get_weights())
+    calibrated = calibrators["ts_sb_ece"].append_to(model)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, network in (("model", model), ("calibrated", calibrated)):
+            local = files.as_path(folder) / f"{name}.keras"
+            network.save(local)
+            files.write_bytes(run.file(local.name), local.read_bytes())

@@ -1,10 +1,14 @@
 """Networks by name, as flags and configuration files spell them."""
 
 import difflib
+import os
 import re
+import tempfile
 
 import keras
+import numpy as np
 
+from caltrain_tf import files
 from caltrain_tf.models.resnet50 import resnet50
 from caltrain_tf.models.wide_resnet import wide_resnet
 
@@ -17,11 +21,13 @@ def get(identifier, **options):
     """Returns the network that `identifier` stands for.
 
     Args:
-        identifier: `"wrn-<depth>-<width>"` or `"resnet-50"`; a dict (or
-            `ConfigDict`) of such a name and options; or a `keras.Model`,
-            which is returned as it is.
+        identifier: `"wrn-<depth>-<width>"` or `"resnet-50"`; a name of
+            `keras.applications`, such as `"MobileNetV2"`, which has no weights
+            yet; the path of a `.keras` file; a dict (or `ConfigDict`) of such
+            a name and options; or a `keras.Model`, which is returned as it is.
         **options: Options that a name or config leaves open, such as
-            `input_shape` and `num_classes`.
+            `input_shape` and `num_classes`. A network of a file must have
+            these.
 
     Returns:
         A `keras.Model` that returns logits.
@@ -44,13 +50,80 @@ def get(identifier, **options):
         name = identifier
     if name == "resnet-50":
         return resnet50(**options)
+    if isinstance(name, str) and name.endswith(".keras"):
+        return _check_fits(load(name), name, **options)
+    if name in _applications():
+        return _application(name, **options)
     match = _WIDE_RESNET.fullmatch(name) if isinstance(name, str) else None
     if match is None:
-        near = difflib.get_close_matches(str(name), _COMMON, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(
+            str(name), (*_COMMON, *_applications()), n=1, cutoff=0.5
+        )
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            "A network's name must be 'wrn-<depth>-<width>' or 'resnet-50'."
-            f"{hint} Received: {name!r}"
+            "A network's name must be 'wrn-<depth>-<width>', 'resnet-50', one "
+            "of `keras.applications`, such as 'MobileNetV2', or a `.keras` "
+            f"file.{hint} Received: {name!r}"
         )
     depth, width = map(int, match.groups())
     return wide_resnet(depth, width, **options)
+
+
+def load(path):
+    """Returns the network of a `.keras` file, local or of a bucket.
+
+    Args:
+        path: The file, of this package or of anyone's.
+
+    Returns:
+        A `keras.Model`, which is not compiled.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        local = path
+        if "://" in os.fspath(path):
+            local = files.as_path(folder) / "model.keras"
+            local.write_bytes(files.as_path(path).read_bytes())
+        try:
+            return keras.saving.load_model(local, compile=False)
+        except (OSError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"The network cannot be loaded: {reason}. Received: {path}"
+            ) from error
+
+
+def _check_fits(network, path, input_shape=None, num_classes=None):
+    shapes = (network.input_shape, network.output_shape)
+    for name, shape, expected in (
+        ("input_shape", shapes[0][1:], input_shape),
+        ("num_classes", shapes[1][-1], num_classes),
+    ):
+        is_known = expected is not None and None not in np.ravel(shape)
+        if is_known and np.any(np.ravel(shape) != np.ravel(expected)):
+            raise ValueError(
+                f"The network of a file must have {name}={expected}. "
+                f"Received: {path}, which has {shape}"
+            )
+    last = getattr(network.layers[-1], "activation", None)
+    if last in (keras.activations.softmax, keras.activations.sigmoid):
+        raise ValueError(
+            "The network of a file must return logits. Received: "
+            f"{path}, which ends in {last.__name__}"
+        )
+    return network
+
+
+def _applications():
+    return [
+        name
+        for name in dir(keras.applications)
+        if not name.startswith("_")
+        and callable(getattr(keras.applications, name))
+    ]
+
+
+def _application(name, num_classes=1000, **options):
+    return getattr(keras.applications, name)(
+        **{"weights": None, "classifier_activation": None, **options},
+        classes=num_classes,
+    )

@@ -4,7 +4,12 @@ import json
 
 # What objectives differ by, and what changes nothing that is trained.
 _OF_THE_OBJECTIVE = ("seed", "loss", "interleaved", "optimizer.l2")
-_WITHOUT_EFFECT = ("evaluate_every", "keep_checkpoints", "search")
+_WITHOUT_EFFECT = (
+    "checkpoint_every_steps",
+    "evaluate_every",
+    "keep_checkpoints",
+    "search",
+)
 
 
 def setting_names(configs):

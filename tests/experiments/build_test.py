@@ -1,4 +1,5 @@
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -67,3 +68,37 @@ def test_the_trainer_follows_the_configuration():
     assert trainer.model.input.dtype == "uint8"
     assert trainer.model.output.dtype == "float32"
     assert keras.config.dtype_policy().name == "float32"
+
+
+def test_training_starts_from_a_file(tmp_path):
+    config = load("quickstart")
+    dataset = build.build_data(config)
+    # A network of anyone's with these weights.
+    plain = ct.models.get(
+        config.model, num_classes=10, input_shape=dataset.image_shape
+    )
+    path = str(tmp_path / "model.keras")
+    plain.save(path)
+    config.init_from = path
+    strategy = tf.distribute.get_strategy()
+    trainer = build.build_trainer(config, strategy, dataset, 100)
+    for one, other in zip(
+        plain.get_weights(), trainer.model.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    keras.Sequential([keras.Input([2]), keras.layers.Dense(3)]).save(path)
+    with pytest.raises(
+        ValueError, match=r"has 2; .* \(2, 3\) instead of \(3, "
+    ):
+        build.build_trainer(config, strategy, dataset, 100)
+    config.init_from = str(tmp_path / "none.keras")
+    with pytest.raises(ValueError, match="cannot be loaded.*none.keras"):
+        build.build_trainer(config, strategy, dataset, 100)
+
+
+def test_replicas_share_a_batch(two_replicas):
+    config = load("quickstart")
+    build.check_batch_size(config, two_replicas)
+    config.batch_size = 33
+    with pytest.raises(ValueError, match="batch_size .* replicas, 2. .*: 33"):
+        build.check_batch_size(config, two_replicas)

@@ -1,16 +1,25 @@
 import json
+import os
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
+import pytest
+import tensorflow as tf
 
 import caltrain_tf as ct
+from caltrain_tf.experiments import build
 from caltrain_tf.experiments import train
 from tests.baselines.scripts import ROOT
 from tests.baselines.scripts import run_here
 from tests.baselines.scripts import start
 from tests.experiments.configs import TINY_FLAGS
 from tests.experiments.configs import tiny
+from tests.training.workers_test import ends
+from tests.training.workers_test import start_workers
 
 
 def arguments(output_dir):
@@ -69,19 +78,24 @@ def test_killed_runs_end_as_if_they_were_not(tmp_path):
     assert "loss.beta=1.0 there, 2.0 here" in other.stderr
 
 
-def test_interleaved_training(tmp_path):
+@pytest.fixture(scope="module")
+def interleaved(tmp_path_factory):
+    """The folder of a short interleaved run, and what it returned."""
     config = tiny()
     config.epochs = 1
     config.optimizer.decay_epochs = ()
     config.loss.secondary = "s_avuc"
     config.interleaved.enabled = True
     config.interleaved.held_out_fraction = 0.34
-    results = train(config, tmp_path)
-    assert set(results) == set(
-        json.loads((tmp_path / "results.json").read_text())
-    )
+    folder = tmp_path_factory.mktemp("interleaved")
+    return folder, train(config, folder), config
+
+
+def test_interleaved_training(interleaved):
+    folder, results, config = interleaved
+    assert results == json.loads((folder / "results.json").read_text())
     (row,) = map(
-        json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines()
+        json.loads, (folder / "metrics.jsonl").read_text().splitlines()
     )
     # 63 and 33 examples in batches of 32.
     assert row["step"] == 2
@@ -89,8 +103,92 @@ def test_interleaved_training(tmp_path):
     assert row["held_out/secondary_loss"] > 0
     assert row["train/secondary_loss"] == 0
     logits, labels = ct.evaluation.load_predictions(
-        tmp_path / "predictions" / "test.npz"
+        folder / "predictions" / "test.npz"
     )
     assert logits.shape == (360, 10) and labels.shape == (360,)
-    assert (tmp_path / "reliability.png").read_bytes()[1:4] == b"PNG"
-    assert list((tmp_path / "summaries").iterdir())
+    assert (folder / "reliability.png").read_bytes()[1:4] == b"PNG"
+    assert list((folder / "summaries").iterdir())
+    # Once it is finished, nothing is read but its results.
+    assert train(config, folder, data_dir="/none", strategy=False) == results
+
+
+def test_networks_of_a_run_load_in_a_fresh_process(interleaved, tmp_path):
+    folder, results, config = interleaved
+    data = build.build_data(config)
+    images, _, _ = next(iter(data.eval_batches("test", 32)))
+    np.save(tmp_path / "images.npy", images)
+    program = f"""if True:
+        import caltrain_tf, keras, numpy as np
+        images = np.load({str(tmp_path / "images.npy")!r})
+        for name in ("model", "calibrated"):
+            model = keras.saving.load_model(f"{folder}/{{name}}.keras")
+            logits = model.predict(images, verbose=0)
+            np.save(f"{tmp_path}/{{name}}.npy", logits)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    expected, _ = ct.evaluation.load_predictions(
+        folder / "predictions" / "test.npz"
+    )
+    logits = np.load(tmp_path / "model.npy")
+    np.testing.assert_allclose(logits, expected[:32], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "calibrated.npy"),
+        logits / results["temperature_ts_sb_ece"],
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_a_run_in_a_bucket_from_a_trained_network(interleaved):
+    folder, _, _ = interleaved
+    config = tiny()
+    config.epochs = 1
+    config.optimizer.decay_epochs = ()
+    config.init_from = str(folder / "model.keras")
+    results = train(config, "ram://bucket/train")
+    there = tf.io.gfile.listdir("ram://bucket/train")
+    local = {path.name for path in folder.iterdir()} - {".lock"}
+    assert set(there) == local
+    assert not pathlib.Path("ram:").exists()
+    logits, _ = ct.evaluation.load_predictions(
+        "ram://bucket/train/predictions/test.npz"
+    )
+    assert logits.shape == (360, 10)
+    assert train(config, "ram://bucket/train") == results
+
+
+def test_two_workers_that_were_killed_train_as_one_process(tmp_path):
+    command = (
+        "baselines/cifar/train.py",
+        *arguments(tmp_path / "two"),
+        "--multi_worker",
+        "--config.checkpoint_every_steps=1",
+    )
+    processes = start_workers(*command)
+    log = tmp_path / "two" / "metrics.jsonl"
+    while not (log.exists() and log.read_text()):
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.01)
+    for process in processes:
+        process.kill()
+    ends(processes)
+    results = tmp_path / "two" / "results.json"
+    assert not results.exists()
+    for _ in range(2):
+        # To the end, and once more after it.
+        codes, written = ends(start_workers(*command))
+        assert codes == [0, 0], written
+        assert all("TS-SB-ECE" in text for text in written)
+    one = run_here(
+        "cifar/train.py",
+        *arguments(tmp_path / "one"),
+        "--config.checkpoint_every_steps=1",
+    )
+    assert one.returncode == 0, one.stderr
+    expected = json.loads((tmp_path / "one" / "results.json").read_text())
+    actual = json.loads(results.read_text())
+    # BatchNormalization sees each worker's part of a batch, which moves the
+    # accuracy of such a short run by some percent.
+    assert actual.keys() == expected.keys()
+    assert abs(actual["accuracy"] - expected["accuracy"]) < 0.2
