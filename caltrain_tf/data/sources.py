@@ -292,7 +292,9 @@ def tensorflow_datasets(name, data_dir, image_size):
 
         with tf.device("CPU:0"):
             # Files are read in order unless asked otherwise.
-            examples = builder.as_dataset(split=str(part)).map(example)
+            examples = builder.as_dataset(split=str(part)).map(
+                example, num_parallel_calls=tf.data.AUTOTUNE
+            )
             images, labels = next(iter(examples.batch(part.size)))
         return InMemoryImages(
             images, labels, max_shift=spec.max_shift, flip=spec.flip
