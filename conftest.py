@@ -1,6 +1,7 @@
 """Set before TensorFlow starts: two CPU devices, so that replicas are real."""
 
 import os
+import signal
 
 import pytest
 
@@ -13,6 +14,9 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
 def pytest_configure(config):
+    # A shell lets what it starts in the background ignore Ctrl-C, and so do
+    # the programs that are started from there: tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # The process that only deals tests out to others needs no TensorFlow.
     if config.getoption("dist") != "no":
         return
