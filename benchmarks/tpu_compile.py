@@ -13,7 +13,7 @@ for one core and one step. FLOPs and bytes are the compiler's count for the
 program that it made; memory is what that program asks for. The time is no
 measurement either: it is FLOPs at the peak rate or bytes at the memory's,
 whichever takes longer. It serves to compare the rows of a table, not to
-foretell a step's time.
+foretell a step's time. A network stands with its precision and images per core.
 
 A step takes minutes to compile. Rows that the JSON file has are not compiled
 again, so that the same command goes on where it was stopped. With `--quick` the
@@ -68,10 +68,10 @@ TINY = "wrn-10-1"
 FLOPS_A_SECOND = 197e12
 BYTES_A_SECOND = 819e9
 HEADER = """\
-| loss | compiled | sums over cores | CPU s | GFLOP | GB accessed \
+| network | loss | compiled | sums over cores | CPU s | GFLOP | GB accessed \
 | ms, estimated | arguments MiB | temporaries MiB | code MiB \
 | + FLOP | + bytes | + time | + memory |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 class Cores(tf.distribute.TPUStrategy):
@@ -196,10 +196,12 @@ def measure(program, quick):
 
 def table_row(row, base):
     """A line of the table; `base` is the row of the primary loss alone."""
+    network = f"{row['model']}, {row['precision']}, {row['batch_per_core']}"
+    cells = [network, row["loss"]]
     if "error" in row:
-        return f"| {row['loss']} | no: {row['error']} |" + " - |" * 12
-    cells = [
-        row["loss"],
+        cells.append(f"no: {row['error']}")
+        return f"| {' | '.join(cells)} |" + " - |" * 12
+    cells += [
         "yes",
         f"{row['all_reduces']}",
         f"{row['compile_cpu_seconds']:.0f}",
@@ -258,7 +260,7 @@ def parse_flags():
 
 
 def main():
-    """Prints a table for each model; fails if a step does not compile."""
+    """Prints the table; fails if a step does not compile."""
     flags = parse_flags()
     if importlib.util.find_spec("libtpu") is None:
         sys.exit('libtpu is missing: pip install -e ".[tpu-check]"')
@@ -267,11 +269,10 @@ def main():
         rows = json.loads(flags.json.read_text())
         rows = [row for row in rows if "error" not in row]
     failed = False
+    print(HEADER, flush=True)
     for name in flags.models:
         batch = flags.batch_per_core or RECIPES[name][-1]
         precision = flags.precision or recipe(name).precision
-        print(f"\n{name}, {precision}, {batch} images per core, {TOPOLOGY}\n")
-        print(HEADER, flush=True)
         base = None
         for secondary in (None, *flags.secondaries):
             case = {

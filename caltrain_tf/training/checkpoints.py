@@ -147,7 +147,9 @@ class Checkpoints:
                     tf.io.gfile.remove(file)
 
         options = tf.train.CheckpointOptions(
-            enable_async=True, experimental_write_callbacks=[drop_strays]
+            enable_async=True,
+            experimental_io_device=_io_device(),
+            experimental_write_callbacks=[drop_strays],
         )
         self._last = manager.save(self.position.step, options=options)
 
@@ -246,6 +248,15 @@ class StopSignal:
         return self._strategy.reduce("SUM", per_replica, axis=None)
 
 
+def _io_device():
+    """This process, where the variables may be those of another host.
+
+    TensorFlow would have that host write into its own file system.
+    """
+    with tf.device("CPU:0"):
+        return tf.zeros([]).device
+
+
 def _raw(variables):
     # Keras' own objects do not take part in asynchronous saving.
     return [variable.value for variable in variables]
@@ -266,6 +277,7 @@ def _restore_newest(folder, name, checkpoint):
     A damaged one is passed over. Reading compares TensorFlow's checksums.
     """
     half_restored = False
+    options = tf.train.CheckpointOptions(experimental_io_device=_io_device())
     for path in reversed(_oldest_first(folder, name)):
         try:
             # What is in it, before any variable is touched; depending on the
@@ -276,7 +288,7 @@ def _restore_newest(folder, name, checkpoint):
             _warn_of_damage(path, error)
             continue
         try:
-            status = checkpoint.restore(path).expect_partial()
+            status = checkpoint.restore(path, options).expect_partial()
             status.assert_existing_objects_matched()
             return path
         except (AssertionError, ValueError) as error:

@@ -125,6 +125,16 @@ def progress_bar(total_steps, first_step=0, text="", shown=True):
     )
 
 
+def write_below(bar, text):
+    """Writes lines that stay, if the bar is shown."""
+    if bar.disable:
+        return
+    if sys.stderr.isatty():
+        bar.write(text, file=sys.stderr)
+    else:
+        print(text, file=sys.stderr)
+
+
 def epoch_text(row, epochs):
     """The row of an epoch for a terminal; leaves out the parts of the loss."""
     groups = {}

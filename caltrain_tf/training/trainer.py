@@ -7,7 +7,6 @@
 import contextlib
 import dataclasses
 import math
-import sys
 from collections.abc import Callable
 
 import keras
@@ -21,6 +20,7 @@ from caltrain_tf.training.logs import MetricsLog
 from caltrain_tf.training.logs import Summaries
 from caltrain_tf.training.logs import epoch_text
 from caltrain_tf.training.logs import progress_bar
+from caltrain_tf.training.logs import write_below
 from caltrain_tf.training.run_folder import RunFolder
 from caltrain_tf.training.step import Step
 from caltrain_tf.training.strategy import TrainingInput
@@ -310,8 +310,7 @@ class Trainer:
                 if on_epoch_end is not None:
                     on_epoch_end(row, summaries)
                 summaries.flush()
-                if not bar.disable:
-                    bar.write(epoch_text(row, epochs), file=sys.stderr)
+                write_below(bar, epoch_text(row, epochs))
                 # Written so that NaN is never the best.
                 lowest = math.inf if position.best is None else position.best
                 if best is not None and row.get(best, math.inf) < lowest:

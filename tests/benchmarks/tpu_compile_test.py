@@ -53,7 +53,9 @@ def test_says_how_to_get_the_compiler():
     assert "[tpu-check]" in process.stderr
 
 
+NETWORK = {"model": "wrn", "precision": "float32", "batch_per_core": 8}
 BASE = {
+    **NETWORK,
     "loss": "nll",
     "all_reduces": 40,
     "compile_cpu_seconds": 61.0,
@@ -70,15 +72,17 @@ def test_the_table():
     alone = tpu_compile.table_row(BASE, BASE)
     # 2e12 FLOPs at 197e12 a second take longer than the bytes do.
     costs = "yes | 40 | 61 | 2000.0 | 4.095 | 10.15 | 1.0 | 2.0 | 1.0"
-    assert alone == f"| nll | {costs} | - | - | - | - |"
+    assert alone == f"| wrn, float32, 8 | nll | {costs} | - | - | - | - |"
     row = {**BASE, "bytes_accessed": 16.38e9, "code_bytes": 2**21}
     both = tpu_compile.table_row(row, BASE)
     costs = "yes | 40 | 61 | 2000.0 | 16.380 | 20.00 | 1.0 | 2.0 | 2.0"
     added = "+0.000% | +300.000% | +97.000% | +25.000%"
-    assert both == f"| nll | {costs} | {added} |"
-    error = {"loss": "nll + mmce", "error": "RESOURCE_EXHAUSTED"}
+    assert both == f"| wrn, float32, 8 | nll | {costs} | {added} |"
+    error = {**NETWORK, "loss": "mmce", "error": "RESOURCE_EXHAUSTED"}
     failed = tpu_compile.table_row(error, BASE)
-    assert failed.startswith("| nll + mmce | no: RESOURCE_EXHAUSTED | - |")
+    assert failed.startswith(
+        "| wrn, float32, 8 | mmce | no: RESOURCE_EXHAUSTED | - |"
+    )
     for line in (rule, alone, both, failed):
         assert line.count("|") == header.count("|")
     # Where the base failed, there is nothing to compare with.

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -140,13 +141,31 @@ def test_networks_of_a_run_load_in_a_fresh_process(interleaved, tmp_path):
     )
 
 
-def test_a_run_in_a_bucket_from_a_trained_network(interleaved):
+def test_a_network_of_a_file_in_a_bucket(interleaved, tmp_path):
     folder, _, _ = interleaved
+    network = keras.Sequential(
+        [
+            keras.Input([32, 32, 3]),
+            keras.layers.AveragePooling2D(4),
+            keras.layers.Flatten(),
+            keras.layers.Dense(10),
+        ]
+    )
     config = tiny()
     config.epochs = 1
     config.optimizer.decay_epochs = ()
-    config.init_from = str(folder / "model.keras")
+    config.optimizer.learning_rate = 1e-6
+    # Least squares make it know digits before it is trained.
+    data = build.build_data(config)
+    images, labels, _ = next(iter(data.eval_batches("train", 96)))
+    normalize = keras.layers.Rescaling(**data.rescaling)
+    rows = keras.Model(network.inputs, network.layers[-1].input)
+    kernel = np.linalg.pinv(rows(normalize(images))) @ np.eye(10)[labels]
+    network.layers[-1].set_weights([10 * kernel, np.zeros(10)])
+    network.save(tmp_path / "small.keras")
+    config.model = config.init_from = str(tmp_path / "small.keras")
     results = train(config, "ram://bucket/train")
+    assert results["accuracy"] > 0.5
     there = tf.io.gfile.listdir("ram://bucket/train")
     local = {path.name for path in folder.iterdir()} - {".lock"}
     assert set(there) == local
@@ -155,6 +174,8 @@ def test_a_run_in_a_bucket_from_a_trained_network(interleaved):
         "ram://bucket/train/predictions/test.npz"
     )
     assert logits.shape == (360, 10)
+    trained = ct.models.load("ram://bucket/train/model.keras")
+    assert trained.count_params() == network.count_params()
     assert train(config, "ram://bucket/train") == results
 
 

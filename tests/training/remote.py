@@ -4,6 +4,7 @@ This process is the coordinator, as that of a TPU with a name is: it holds no
 data, and the worker makes the batches that it reads.
 """
 
+import os
 import sys
 
 import keras
@@ -16,6 +17,8 @@ from tests.training import worker
 
 def main():
     port, path = sys.argv[1:]
+    # The worker is somewhere else, and no file of the run may land there.
+    os.chdir(path)
     tf.config.experimental_connect_to_host(f"localhost:{port}")
     device = "/job:worker/replica:0/task:0/device:CPU:0"
     trainer = make_trainer(tf.distribute.OneDeviceStrategy(device))
@@ -30,12 +33,15 @@ def main():
         del context
         return tiny.dataset(21, 8, seed=1, drop_remainder=False)
 
-    rows = trainer.fit(
-        host_part, 2, evaluations={"test": evaluation}, run=path, verbose=False
-    )
+    options = {"evaluations": {"test": evaluation}, "run": "run"}
+    rows = trainer.fit(host_part, 2, **options, verbose=False)
     assert set(places) == {device}, places
+    assert os.path.exists("run/checkpoints/ckpt-4.index")
+    again = make_trainer(trainer.strategy)
+    assert again.fit(host_part, 2, **options, verbose=False) == rows
+    tiny.assert_same_weights(again, trainer)
     np.savez(
-        f"{path}/end.npz",
+        "end.npz",
         *tiny.weights(trainer),
         logits=trainer.predict(evaluation),
         accuracy=rows[-1]["test/accuracy"],

@@ -101,7 +101,7 @@ def test_two_workers_that_were_killed_equal_one_process(tmp_path):
     assert len(log.splitlines()) == worker.EPOCHS
 
 
-def test_a_worker_over_grpc_reads_its_own_input(tmp_path):
+def test_a_worker_over_grpc_reads_its_own_input(tmp_path, tmp_path_factory):
     (port,) = free_ports(1)
     program = f"""
         import tensorflow as tf
@@ -110,7 +110,9 @@ def test_a_worker_over_grpc_reads_its_own_input(tmp_path):
         ).join()
     """
     server = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], env=ENVIRONMENT
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=ENVIRONMENT,
+        cwd=tmp_path_factory.mktemp("server"),
     )
     try:
         done = subprocess.run(
