@@ -14,7 +14,7 @@ import tensorflow as tf
 import caltrain_tf as ct
 
 STEPS = 40
-ROUNDS = 5
+ROUNDS = 15
 
 
 def main():

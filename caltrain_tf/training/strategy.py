@@ -16,6 +16,9 @@ _OWN_SHARDING = (
     tf.data.experimental.AutoShardPolicy.FILE,
     tf.data.experimental.AutoShardPolicy.DATA,
 )
+# Batches that are ready while a step runs. Not for TensorFlow to tune: the end
+# of an epoch would wait for the thread that does.
+_BATCHES_AHEAD = 2
 
 
 def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
@@ -129,7 +132,9 @@ class TrainingInput:
     def batches(self, epoch, first_step):
         """Returns the distributed batches of an epoch, from a step on."""
         if not self._builds_on_host:
-            dataset = self._global_batches(epoch).skip(first_step)
+            dataset = self._global_batches(epoch)
+            if first_step:
+                dataset = dataset.skip(first_step)
             return _distribute(self._strategy, dataset)
 
         def build(context):
@@ -143,7 +148,7 @@ class TrainingInput:
                 self._host_batches //= local
             if not self._takes_first_step:
                 dataset = dataset.skip(first_step * local)
-            return dataset.prefetch(tf.data.AUTOTUNE)
+            return dataset.prefetch(_BATCHES_AHEAD)
 
         return self._strategy.distribute_datasets_from_function(build)
 
@@ -175,7 +180,7 @@ def evaluation_input(strategy, source):
     """
     if callable(source):
         return strategy.distribute_datasets_from_function(
-            lambda context: _pad(source(context)).prefetch(tf.data.AUTOTUNE)
+            lambda context: _pad(source(context)).prefetch(_BATCHES_AHEAD)
         )
     padded = _pad(source, multiple=strategy.num_replicas_in_sync)
     return _distribute(strategy, padded, in_order=True)
@@ -205,7 +210,7 @@ def _distribute(strategy, dataset, in_order=False):
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         return strategy.distribute_datasets_from_function(
-            lambda context: dataset.prefetch(tf.data.AUTOTUNE)
+            lambda context: dataset.prefetch(_BATCHES_AHEAD)
         )
     rows = _batch_size(dataset) // replicas
 
@@ -221,7 +226,7 @@ def _distribute(strategy, dataset, in_order=False):
             lambda *batch: tf.nest.map_structure(cut, batch),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
-        return parts.unbatch().prefetch(tf.data.AUTOTUNE)
+        return parts.unbatch().prefetch(_BATCHES_AHEAD)
 
     return strategy.distribute_datasets_from_function(part_of_worker)
 
