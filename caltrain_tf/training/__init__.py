@@ -1,6 +1,5 @@
 """A training loop over any `tf.distribute` strategy."""
 
-from caltrain_tf.files import write_text
 from caltrain_tf.training.checkpoints import Preempted
 from caltrain_tf.training.checkpoints import restore_model
 from caltrain_tf.training.interleaved import InterleavedModel
@@ -33,5 +32,4 @@ __all__ = [
     "restore_model",
     "wait_until_free",
     "warn_if_memorised",
-    "write_text",
 ]

@@ -179,7 +179,7 @@ def test_a_network_of_a_file_in_a_bucket(interleaved, tmp_path):
     assert train(config, "ram://bucket/train") == results
 
 
-def test_two_workers_that_were_killed_train_as_one_process(tmp_path):
+def test_two_workers_that_were_killed_go_on(tmp_path):
     command = (
         "baselines/cifar/train.py",
         *arguments(tmp_path / "two"),
@@ -196,20 +196,13 @@ def test_two_workers_that_were_killed_train_as_one_process(tmp_path):
     ends(processes)
     results = tmp_path / "two" / "results.json"
     assert not results.exists()
-    for _ in range(2):
-        # To the end, and once more after it.
-        codes, written = ends(start_workers(*command))
-        assert codes == [0, 0], written
-        assert all("TS-SB-ECE" in text for text in written)
-    one = run_here(
-        "cifar/train.py",
-        *arguments(tmp_path / "one"),
-        "--config.checkpoint_every_steps=1",
-    )
-    assert one.returncode == 0, one.stderr
-    expected = json.loads((tmp_path / "one" / "results.json").read_text())
-    actual = json.loads(results.read_text())
-    # BatchNormalization sees each worker's part of a batch, which moves the
-    # accuracy of such a short run by some percent.
-    assert actual.keys() == expected.keys()
-    assert abs(actual["accuracy"] - expected["accuracy"]) < 0.2
+    codes, written = ends(start_workers(*command))
+    assert codes == [0, 0], written
+    tables = [text[text.index("focal+sb_ece on") :] for text in written]
+    tables = [table[: table.index("Everything")] for table in tables]
+    assert "TS-SB-ECE" in tables[0] and tables[0] == tables[1]
+    # One process finds it finished; the workers' own test does so too.
+    *command, _, every = command
+    again = run_here("cifar/train.py", *command[1:], every)
+    assert again.returncode == 0 and tables[0] in again.stdout
+    assert len(log.read_text().splitlines()) == 2
