@@ -284,3 +284,39 @@ def test_the_same_call_goes_on(tmp_path):
     again, same_rows = fit(3)
     assert same_rows == rows
     tiny.assert_same_weights(more, again)
+
+
+def test_two_replicas_go_on_in_the_middle_of_an_epoch(two_replicas, tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def make_trainer():
+        return tiny.trainer(
+            two_replicas,
+            lambda: tiny.network(keras.layers.BatchNormalization(), 0.3),
+            metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        )
+
+    def fit(trainer, run):
+        options = {"run": run, "checkpoint_every_steps": 1, "verbose": False}
+        return trainer.fit(tiny.shuffled, 2, **options)
+
+    stopped = make_trainer()
+    run_steps = stopped._run_steps
+
+    def run_steps_until(phase, batches, count, first_step):
+        if first_step == 6:
+            raise Stopped
+        return run_steps(phase, batches, count, first_step)
+
+    stopped._run_steps = run_steps_until
+    with pytest.raises(Stopped):
+        fit(stopped, tmp_path)
+    resumed, whole = make_trainer(), make_trainer()
+    # The epoch's accuracy is of the steps before and after the stop.
+    assert fit(resumed, tmp_path) == fit(whole, None)
+    tiny.assert_same_weights(resumed, whole)
+    for one, other in zip(
+        resumed.optimizer.variables, whole.optimizer.variables, strict=True
+    ):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
