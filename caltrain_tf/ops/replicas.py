@@ -62,6 +62,12 @@ def _replica_context():
 def _xla_cannot_communicate(tf):
     if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
         return False
+    return is_compiled_by_xla()
+
+
+def is_compiled_by_xla():
+    """Whether a TensorFlow graph is being traced that XLA compiles."""
+    import tensorflow as tf
     from tensorflow.python.ops import control_flow_util
 
     return control_flow_util.GraphOrParentsInXlaContext(
