@@ -86,7 +86,7 @@ def loss_function(per_example=False, **checks):
         **checks: For each option a function `(name, value)` that returns the
             value to use, or raises.
     """
-    checks |= SHARED_CHECKS
+    checks = SHARED_CHECKS | checks
     shared = SHARED
     if not per_example:
         checks["cross_replica"] = check_flag

@@ -8,7 +8,14 @@ import keras
 from caltrain_tf.checks import check_choice
 from caltrain_tf.losses.avuc import AvUC
 from caltrain_tf.losses.base import SHARED_CHECKS
+from caltrain_tf.losses.bsce_gra import BSCEGRA
+from caltrain_tf.losses.dual_focal import DualFocal
+from caltrain_tf.losses.esd import ESD
 from caltrain_tf.losses.focal import Focal
+from caltrain_tf.losses.margin import ACLS
+from caltrain_tf.losses.margin import MbLS
+from caltrain_tf.losses.mdca import DCA
+from caltrain_tf.losses.mdca import MDCA
 from caltrain_tf.losses.mmce import MMCE
 from caltrain_tf.losses.mse import MSE
 from caltrain_tf.losses.nll import NLL
@@ -21,7 +28,13 @@ def _avuc_gs(stop_gradient=True, name="avuc_gs", **options):
     return AvUC(stop_gradient=stop_gradient, name=name, **options)
 
 
-PRIMARY = {"nll": NLL, "focal": Focal, "mse": MSE}
+PRIMARY = {
+    "nll": NLL,
+    "focal": Focal,
+    "mse": MSE,
+    "dual_focal": DualFocal,
+    "bsce_gra": BSCEGRA,
+}
 SECONDARY = {
     "sb_ece": SBECE,
     "s_avuc": SoftAvUC,
@@ -29,6 +42,11 @@ SECONDARY = {
     "avuc_gs": _avuc_gs,
     "mmce": MMCE,
     "sb_marginal_ece": SBMarginalECE,
+    "esd": ESD,
+    "mdca": MDCA,
+    "dca": DCA,
+    "mbls": MbLS,
+    "acls": ACLS,
 }
 _BY_NAME = {**PRIMARY, **SECONDARY}
 
