@@ -18,6 +18,8 @@
 | `dca` | `DCA` | `dca` |
 | `mbls` | `MbLS` | `mbls` |
 | `acls` | `ACLS` | `acls` |
+
+`CompositeLoss` adds two of them; `Groupwise` is the mean over groups of one.
 """
 
 from caltrain_tf.losses.avuc import AvUC
@@ -32,6 +34,7 @@ from caltrain_tf.losses.esd import ESD
 from caltrain_tf.losses.esd import esd
 from caltrain_tf.losses.focal import Focal
 from caltrain_tf.losses.focal import focal
+from caltrain_tf.losses.groupwise import Groupwise
 from caltrain_tf.losses.margin import ACLS
 from caltrain_tf.losses.margin import MbLS
 from caltrain_tf.losses.margin import acls
@@ -66,6 +69,7 @@ __all__ = [
     "AvUC",
     "CompositeLoss",
     "Focal",
+    "Groupwise",
     "PartMetric",
     "SBMarginalECE",
     "SoftAvUC",

@@ -44,8 +44,8 @@ def esd(batch):
     Example:
         >>> import caltrain_tf as ct
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.8, 0.2]]
-        >>> round(float(ct.losses.esd([0, 1, 1, 1], probs)), 4)
-        0.0583
+        >>> round(float(ct.losses.esd([0, 1, 0, 1], probs)), 4)
+        0.1567
 
     Reference:
         Yoon et al., "ESD: Expected Squared Difference as a Tuning-Free
@@ -53,18 +53,17 @@ def esd(batch):
     """
     confidence = predictions.confidence(batch.predictions, batch.from_logits)
     correct = predictions.correctness(batch.labels, batch.predictions)
-    together = ops.stack(
-        [_doubt(batch), correct - confidence, batch.weight], axis=1
-    )
+    doubt, gap, weight = _doubt(batch), correct - confidence, batch.weight
     if batch.cross_replica:
+        together = ops.stack([doubt, gap, weight], axis=1)
         together = gather_over_replicas(together)
-    order = ops.argsort(ops.stop_gradient(-together[:, 0]))
-    doubt, gap, weight = ops.unstack(
-        ops.take(together, order, axis=0), 3, axis=1
-    )
+        doubt, gap, weight = ops.unstack(together, 3, axis=1)
+    doubt = ops.stop_gradient(doubt)
+    order = ops.argsort(-doubt)
+    doubt, gap, weight = (ops.take(x, order) for x in (doubt, gap, weight))
     gap = weight * gap
     terms = ops.stack([gap, ops.square(gap)], axis=1)
-    below, at = sums_below_and_at(ops.stop_gradient(doubt), terms)
+    below, at = sums_below_and_at(doubt, terms)
     # Of all j other than i: the sum of g_ij, and that of its squares.
     sums, squares = ops.unstack(below + at - terms, 2, axis=1)
     pairs = ops.square(sums) - squares

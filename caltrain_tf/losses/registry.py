@@ -7,7 +7,7 @@ import keras
 
 from caltrain_tf.checks import check_choice
 from caltrain_tf.losses.avuc import AvUC
-from caltrain_tf.losses.base import SHARED_CHECKS
+from caltrain_tf.losses.base import accepted
 from caltrain_tf.losses.bsce_gra import BSCEGRA
 from caltrain_tf.losses.dual_focal import DualFocal
 from caltrain_tf.losses.esd import ESD
@@ -107,16 +107,3 @@ def _get_of_keras(name, options):
     if isinstance(found, keras.losses.Loss):
         return type(found)(**accepted(type(found), options))
     return found
-
-
-def accepted(function, options):
-    """The options without those of ours that `function` does not have."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # Some functions of C do not say.
-        parameters = ()
-    return {
-        name: value
-        for name, value in options.items()
-        if name in parameters or name not in SHARED_CHECKS
-    }
