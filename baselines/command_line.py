@@ -63,12 +63,16 @@ def define_training(default_config):
     Args:
         default_config: The name of a file in `configs/`.
     """
-    flags.DEFINE_string("primary", None, "Primary loss: nll, focal or mse.")
+    flags.DEFINE_string(
+        "primary",
+        None,
+        "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
+    )
     flags.DEFINE_string(
         "secondary",
         None,
         "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, sb_marginal_ece, "
-        "or none.",
+        "esd, mdca, dca, mbls, acls, or none.",
     )
     flags.DEFINE_bool(
         "interleaved",
