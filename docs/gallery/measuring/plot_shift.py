@@ -88,5 +88,5 @@ ct.figures.shift_heatmap(rows)
 
 # %%
 # The temperatures were fitted to clean images, and know nothing of noise or
-# fog: the stronger the corruption, the less they help. Measure the shift that you
-# expect before you trust a confidence.
+# fog: the stronger the corruption, the less they help. Measure the shift that
+# you expect before you trust a confidence.
