@@ -134,7 +134,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--outputs", required=True, help="folder of .npz files")
-    parser.add_argument("--draws", type=int, default=50, help="of each size")
+    parser.add_argument("--draws", type=int, default=20, help="of each size")
     arguments = parser.parse_args()
     if not pathlib.Path(arguments.outputs).is_dir():
         parser.error(f"--outputs must be a folder, not {arguments.outputs!r}")

@@ -426,8 +426,9 @@ class Search:
         self.tried = {}
         step = math.log(NODE_RATIO)
         middle = math.log(first_guess(rows, view))
-        lowest = math.log(1e-4 / view.spread)
-        highest = math.log(1e5 / view.spread)
+        # Beyond these numbers of nodes, confidences hardly change.
+        most_below = math.ceil((middle - math.log(1e-4 / view.spread)) / step)
+        most_above = math.ceil((math.log(1e5 / view.spread) - middle) / step)
         below = above = 2
         while True:
             low, high = middle - below * step, middle + above * step
@@ -436,12 +437,13 @@ class Search:
                 middle + step * i / grid
                 for i in range(-below * grid, above * grid + 1)
             )
-            wider_below = low > lowest and self._may_fall(low, low + step)
-            wider_above = high < highest and self._may_fall(high, high - step)
-            if not (wider_below or wider_above):
+            nodes = below, above
+            if below < most_below and self._may_fall(low, low + step):
+                below = min(2 * below, most_below)
+            if above < most_above and self._may_fall(high, high - step):
+                above = min(2 * above, most_above)
+            if nodes == (below, above):
                 break
-            below *= 1 + wider_below
-            above *= 1 + wider_above
 
     def __call__(self, position):
         """The value at log b = `position`."""
@@ -465,9 +467,14 @@ class Search:
         return minimize_scalar(self, bounds=ends, options=exact).x
 
     def lowest_of_jumping_error(self):
-        """The log b of the lowest value, by finer and finer grids."""
-        ends = self._focus(self._finer(self._valleys(5), levels=2))
-        return self._finer([ends], levels=3)
+        """The log b of the lowest value, by two finer grids."""
+
+        def finest(brackets, count):
+            grids = (np.linspace(*bracket, count) for bracket in brackets)
+            return min(np.concatenate(list(grids)), key=self)
+
+        ends = self._focus(finest(self._valleys(5), 21))
+        return finest([ends], 101)
 
     def _share(self, position):
         """What the likelihood contributes."""
@@ -508,18 +515,6 @@ class Search:
         ends = position - FOCUS, position + FOCUS
         self.tempered = Tempered(self.rows, *ends, 1)
         return ends
-
-    def _finer(self, brackets, levels, points=20):
-        tried = {}
-        for _ in range(levels):
-            for low, high in brackets:
-                for x in np.linspace(low, high, points + 1):
-                    if x not in tried:
-                        tried[x] = self(x)
-            width = (brackets[0][1] - brackets[0][0]) / points
-            lowest = sorted(tried, key=tried.get)[: len(brackets)]
-            brackets = [(x - width, x + width) for x in lowest]
-        return min(tried, key=tried.get)
 
 
 class Tempered:
