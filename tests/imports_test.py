@@ -48,7 +48,8 @@ ROOMS = {
     ),
     "report": (
         {"evaluation", "figures", "metrics", "posthoc"},
-        {"jinja2", "matplotlib", "pandas"},
+        # PIL: for images with few colours.
+        {"PIL", "jinja2", "pandas"},
     ),
     "interop": (
         ALL,
