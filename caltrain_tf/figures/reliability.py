@@ -83,13 +83,17 @@ def reliability_diagram(
     }
     curve = reliability_curve(probs, labels, binning="equal_width", **options)
     error = calibration_error(probs, labels, **options)
-    # Predictions, however much they weigh.
-    options["sample_weight"] = None
-    counts = reliability_curve(probs, labels, binning="equal_width", **options)
+    counts = curve.count
+    if sample_weight is not None:
+        # How many predictions there are, however much they weigh.
+        options["sample_weight"] = np.asarray(sample_weight) > 0
+        counts = reliability_curve(
+            probs, labels, binning="equal_width", **options
+        ).count
     own_figure = ax is None
     if own_figure:
         (ax,) = _new_axes(1)
-    _draw(ax, curve, counts.count, title, f"ECE {100 * error:.2f}%")
+    _draw(ax, curve, counts, title, f"ECE {100 * error:.2f}%")
     if own_figure:
         _draw_legend(ax.figure)
     else:
@@ -183,8 +187,10 @@ def reliability_from_rows(
             share = curve.count / curve.count.sum()
             gaps = np.nan_to_num(curve.confidence - curve.accuracy)
             error = f"equal-width ECE {100 * np.sqrt(share @ gaps**2):.2f}%"
-        title = f"{style.objective_label(objective)}\n{error}"
-        _draw(ax, curve, curve.count, title)
+        # A long name leaves the end of its first line to the second.
+        name, *kind = style.objective_label(objective).split(" (")
+        second = " ".join([*(f"({part}" for part in kind), error])
+        _draw(ax, curve, curve.count, f"{name}\n{second}", size=8)
     _draw_legend(axes[0].figure)
     return axes[0].figure
 
@@ -340,7 +346,7 @@ def _draw_diagonal(ax, **options):
     ax.plot([0, 1], [0, 1], **line, **options)
 
 
-def _draw(ax, curve, counts, title, error=""):
+def _draw(ax, curve, counts, title, error="", size=9):
     """Draws a reliability diagram of equal-width bins, without a legend."""
     num_bins, total = len(curve.count), curve.count.sum()
     left = np.arange(num_bins) / num_bins
@@ -373,8 +379,8 @@ def _draw(ax, curve, counts, title, error=""):
     _draw_diagonal(ax)
     ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="Accuracy")
     ax.tick_params(labelbottom=False)
-    ax.set_title(title or "", loc="left", fontsize=9)
-    ax.set_title(error, loc="right", fontsize=9)
+    ax.set_title(title or "", loc="left", fontsize=size)
+    ax.set_title(error, loc="right", fontsize=size)
 
     below = ax.inset_axes(_HISTOGRAM_BOX, sharex=ax)
     share = curve.count / total

@@ -51,10 +51,12 @@ def shift_lines(means, metric="ece", title=None):
             marker = _MARKERS[index % len(_MARKERS)]
             look = {"color": color, "marker": marker}
             label = style.calibrator_label(name)
+        values = points[["severity", "mean", "error"]].to_numpy(float)
+        severity, mean, error = values.T
         ax.errorbar(
-            points["severity"] + offset,
-            factor * points["mean"],
-            yerr=factor * points["error"].astype(float).fillna(0),
+            severity + offset,
+            factor * mean,
+            yerr=factor * np.nan_to_num(error),
             markersize=4,
             capsize=2,
             linewidth=1.5,
