@@ -38,6 +38,7 @@ _TEXT = frozenset(
     )
 )
 _WHOLE = ("seed", "bin", "count", "severity")
+_COUNTS = ("test_examples", "shift_examples")
 # Of an empty bin.
 _MAY_BE_EMPTY = ("confidence", "accuracy")
 # In the order of the paper's tables; others come after.
@@ -68,7 +69,7 @@ class Rows(NamedTuple):
             `secondary` (empty for none), `interleaved`, `seed`,
             `hyperparameters`, every number of its `results.json`, and
             `test_examples` and `shift_examples`, how many images the test split
-            and each set of the shift benchmark have (NaN where unknown).
+            and each set of the shift benchmark have (missing where unknown).
         reliability: One row per bin of a run: `setting`, `objective`, `seed`,
             `calibrator`, `bin`, `confidence`, `accuracy` and `count`; NaN for
             an empty bin.
@@ -86,14 +87,14 @@ class Rows(NamedTuple):
 def make_rows(results=(), reliability=(), shift=(), left_out=()):
     """Returns `Rows` of dictionaries, with their columns even where empty."""
     parts = (results, reliability, shift, left_out)
-    return Rows(
-        *(
-            pd.DataFrame(part)
-            if len(part)
-            else pd.DataFrame(columns=list(columns))
-            for part, columns in zip(parts, _REQUIRED.values(), strict=True)
-        )
-    )
+    frames = [
+        pd.DataFrame(part) if len(part) else pd.DataFrame(columns=list(columns))
+        for part, columns in zip(parts, _REQUIRED.values(), strict=True)
+    ]
+    # Whole numbers, although some may be missing.
+    counts = [key for key in _COUNTS if key in frames[0]]
+    frames[0] = frames[0].astype(dict.fromkeys(counts, "Int64"))
+    return Rows(*frames)
 
 
 def collect(paths, *, dirichlet=False, progress=lambda text: None):
