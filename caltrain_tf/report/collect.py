@@ -30,6 +30,7 @@ _REQUIRED = {
     ),
     "left_out.csv": ("folder", "part", "reason"),
 }
+ROWS_FILES = tuple(_REQUIRED)
 _TEXT = frozenset(
     (
         *("setting", "objective", "primary", "secondary", "hyperparameters"),
@@ -249,6 +250,9 @@ def _find_folders(path):
 
 def _read_run(folder):
     """Reads what every run has to have: its configuration and results."""
+    for name in ("config.json", "results.json"):
+        if not (folder / name).exists():
+            raise ValueError(f"not finished: no {name}")
     try:
         config, results = (
             json.loads((folder / name).read_text())
@@ -263,9 +267,6 @@ def _read_run(folder):
         for key, value in results.items():
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise ValueError(f"{key} is {value!r} in results.json")
-    except FileNotFoundError as error:
-        name = os.path.basename(str(error.filename))
-        raise ValueError(f"not finished: no {name}") from error
     except KeyError as error:
         text = f"config.json or results.json has no {error}"
         raise ValueError(text) from error

@@ -486,7 +486,8 @@ def _shift_note(results, corruptions, images):
             )
     return (
         f"{note}{ECE} {_SCALING} The calibration split is clean. The lowest "
-        f"mean of each scaling and severity is marked. {ACCURACY_RULE}"
+        "mean of each scaling and severity is marked, where it is of two runs "
+        f"or more. {ACCURACY_RULE}"
     )
 
 

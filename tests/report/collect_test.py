@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import caltrain_tf as ct
+from caltrain_tf import files
 from caltrain_tf.report.collect import _hyperparameters
 from caltrain_tf.report.collect import _setting_names
 from caltrain_tf.report.collect import make_rows
@@ -27,9 +28,9 @@ RUN = {
 }
 
 
-def write(folder, files):
+def write(folder, texts):
     folder.mkdir(exist_ok=True)
-    for name, text in files.items():
+    for name, text in texts.items():
         (folder / name).write_text(text)
     return folder
 
@@ -124,9 +125,9 @@ def test_rows_come_back_to_the_last_bit(rows, tmp_path):
 def test_a_number_that_only_some_runs_have(tmp_path):
     second = {**RUN, "seed": 1, "ece_dirichlet": 0.125}
     rows = make_rows([RUN, second])
-    files = rows_files(rows)
-    assert list(files) == ["results.csv"]
-    again = ct.report.read_rows(write(tmp_path, files)).results
+    texts = rows_files(rows)
+    assert list(texts) == ["results.csv"]
+    again = ct.report.read_rows(write(tmp_path, texts)).results
     assert again["accuracy"][0] == RUN["accuracy"] and again["ece"][0] == 1e-17
     assert list(again["ece_dirichlet"].isna()) == [True, False]
     assert again["hyperparameters"][0] == 'l2 "0.1"'
@@ -189,8 +190,8 @@ def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
         },
         "e": {"config.json": "[]", "results.json": "{}"},
     }
-    for name, files in broken.items():
-        write(folder / name, files)
+    for name, texts in broken.items():
+        write(folder / name, texts)
     seed0 = folder / "nll" / "seed0"
     (seed0 / "shift.csv").write_text("severity\n")
     (seed0 / "predictions" / "test.npz").write_bytes(b"half")
@@ -211,6 +212,21 @@ def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
     assert "columns" in reasons["nll/seed0", "shift"]
     assert len(reasons) == 7
     assert set(collected.reliability["objective"]) == {"nll+mmce"}
+
+
+def test_runs_may_be_in_a_bucket(runs, rows):
+    bucket = files.as_path("ram://report/runs")
+    for path in runs.rglob("*.*"):
+        files.write_bytes(bucket / path.relative_to(runs), path.read_bytes())
+    files.write_text(bucket / "half" / "config.json", "{}")
+    collected = ct.report.collect(bucket)
+    pd.testing.assert_frame_equal(collected.results, rows.results)
+    assert list(collected.left_out["reason"]) == [
+        "not finished: no results.json"
+    ]
+    _, paths = ct.report.write_report(collected, "ram://report/out/page.html")
+    again = ct.report.collect(files.as_path(paths[0]).parent)
+    assert rows_files(again) == rows_files(collected)
 
 
 def test_nothing_to_report_is_an_error(tmp_path):

@@ -4,8 +4,8 @@ import re
 import pytest
 
 import caltrain_tf as ct
-from caltrain_tf.report import page as pages
 from caltrain_tf.report.collect import make_rows
+from caltrain_tf.report.findings import findings
 from tests.evaluation.rows import run
 
 VOID = {"meta", "img", "br"}
@@ -148,7 +148,7 @@ def test_settings_have_sections_and_names_are_escaped(rows, tmp_path):
 
 def found(results, shift=()):
     rows = make_rows(results, shift=shift)
-    return dict(pages.findings(rows.results, rows.shift))
+    return dict(findings(rows.results, rows.shift))
 
 
 def result(objective, seed, accuracy, ece, ece_ts):
