@@ -140,7 +140,8 @@ def _scaling_text(best, summaries, keys):
         f"{_percent(best, key)} with {calibrator_label(key[4:])}"
         for key in scaled
     ]
-    text = f"{_label(best)} has {_percent(best, 'ece')} without, {word_list(parts)}."
+    unscaled = _percent(best, "ece")
+    text = f"{_label(best)} has {unscaled} without, {word_list(parts)}."
     within = [s for s in summaries.values() if s["within_accuracy"]]
     lowest, key = min(
         ((s, key) for s in within for key in keys if key in s["mean"]),
