@@ -31,10 +31,9 @@ ROOMS = {
     "training": (set(), {"keras", "numpy", "tensorflow", "tqdm"}),
     "evaluation": (
         {"data", "metrics", "ops", "posthoc"},
-        # SciPy: the t distribution of the paired test.
-        {"numpy", "scipy", "tensorflow", "tqdm"},
+        {"numpy", "pandas", "scipy", "tensorflow", "tqdm"},
     ),
-    "figures": ({"metrics"}, {"matplotlib", "numpy"}),
+    "figures": ({"metrics"}, {"matplotlib", "numpy", "pandas"}),
     "experiments": (
         ALL,
         {
@@ -50,8 +49,9 @@ ROOMS = {
         },
     ),
     "report": (
-        {"evaluation", "experiments", "figures", "metrics", "posthoc"},
-        {"matplotlib", "ml_collections", "numpy"},
+        {"evaluation", "figures", "metrics", "posthoc"},
+        # PIL: for images with few colours.
+        {"PIL", "jinja2", "pandas"},
     ),
     "interop": (
         ALL,

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
+from caltrain_tf.figures import style
 
-PRIMARIES = ("nll", "focal", "mse")
+PRIMARIES = ("nll", "focal", "mse", "dual_focal", "bsce_gra")
 SECONDARIES = (
     *("", "s_avuc", "sb_ece", "mmce", "avuc", "avuc_gs", "sb_marginal_ece"),
+    *("esd", "mdca", "dca", "mbls", "acls"),
 )
 OBJECTIVES = [
     f"{primary}+{secondary}".rstrip("+") + ending
@@ -94,11 +96,11 @@ def test_any_two_objectives_are_told_apart(vision):
 
 def test_the_parts_of_an_objective_have_parts_of_the_style():
     style = ct.figures.objective_style
-    assert len({style(f"nll+{name}").color for name in SECONDARIES}) == 7
+    assert len({style(f"nll+{name}").color for name in SECONDARIES}) == 12
     assert style("nll+mmce").color == style("focal+mmce-interleaved").color
-    assert len({style(name).color for name in PRIMARIES}) == 3
+    assert len({style(name).color for name in PRIMARIES}) == 5
     for part in ("marker", "linestyle", "hatch"):
-        assert len({getattr(style(name), part) for name in PRIMARIES}) == 3
+        assert len({getattr(style(name), part) for name in PRIMARIES}) == 5
         assert getattr(style("mse"), part) == getattr(style("mse+mmce"), part)
     hollow = style("nll+mmce-interleaved")
     assert not hollow.filled and style("nll+mmce").filled
@@ -110,6 +112,81 @@ def test_the_parts_of_an_objective_have_parts_of_the_style():
 def test_unknown_names_are_the_same_in_every_process():
     style = ct.figures.objective_style("my_loss+my_secondary")
     # Fixed here, since the hash of text would differ between processes.
-    assert (style.color, style.marker) == ("#B0A060", "v")
+    assert (style.color, style.marker) == ("#B0A060", "h")
     known = {ct.figures.objective_style(o).color for o in OBJECTIVES}
     assert style.color not in known
+
+
+@pytest.mark.parametrize(
+    "objective, label",
+    [
+        ("nll", "NLL"),
+        ("focal+sb_ece", "Focal + SB-ECE"),
+        ("mse+avuc_gs", "MSE + AvUC-GS"),
+        ("nll+s_avuc-interleaved", "NLL + S-AvUC (interleaved)"),
+        ("dual_focal+mdca", "Dual focal + MDCA"),
+        ("bsce_gra+esd", "BSCE-GRA + ESD"),
+        ("nll+mbls", "NLL + MbLS"),
+        ("nll+acls", "NLL + ACLS"),
+        ("focal+dca", "Focal + DCA"),
+        ("my_loss+mmce", "my_loss + MMCE"),
+    ],
+)
+def test_objectives(objective, label):
+    assert ct.figures.objective_label(objective) == label
+
+
+@pytest.mark.parametrize(
+    "metric, label, factor",
+    [
+        ("ece", "ECE (%)", 100),
+        ("ece_ts", "ECE + TS (%)", 100),
+        ("ece_ts_sb_ece", "ECE + TS-SB-ECE (%)", 100),
+        ("ece_dirichlet", "ECE + Dirichlet (%)", 100),
+        ("mean_sweep_ce_ts", "Mean-sweep CE + TS (%)", 100),
+        ("nll_ts", "NLL + TS", 1),
+        ("temperature_ts", "Temperature + TS", 1),
+        ("average_uncertainty", "Average uncertainty (nats)", 1),
+        ("something", "something", 1),
+    ],
+)
+def test_metrics(metric, label, factor):
+    assert ct.figures.metric_label(metric) == label
+    short = ct.figures.metric_label(metric, unit=False)
+    assert short == label.split(" (")[0]
+    assert style.metric_factor(metric) == factor
+
+
+def test_calibrators():
+    names = ("none", "ts", "ts_sb_ece", "dirichlet", "ets", "vector_scaling")
+    assert [ct.figures.calibrator_label(name) for name in names] == [
+        *("no scaling", "TS", "TS-SB-ECE", "Dirichlet"),
+        *("ETS", "vector scaling"),
+    ]
+
+
+def drawn(labels):
+    figure, ax = style.new_axes(3)
+    for label in labels:
+        ax.plot([0, 1], [0, 1], label=label)
+    style.legend_below(ax)
+    figure.canvas.draw()
+    return figure, ax
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["NLL"],
+        ["NLL + S-AvUC (interleaved)"] * 18,
+        ["Focal + SB-marginal ECE (interleaved)"] * 4,
+    ],
+)
+def test_the_legend_is_below_and_inside_the_figure(labels):
+    figure, ax = drawn(labels)
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.width
+    assert 0 <= box.y0 and box.y1 < ax.get_window_extent().y0
+    # The axes keep their height.
+    assert ax.get_window_extent().height > 2 * figure.dpi
+    assert [text.get_text() for text in figure.legends[0].texts] == labels
