@@ -138,14 +138,27 @@ class Affine(CalibrationLayer):
         kind: `"vector"` or `"matrix"`.
         log_probabilities: Whether to take the logarithms of the softmax of the
             logits first.
+        temperature: What the logits are divided by before that.
+        centred: Whether to subtract each example's mean over the classes after
+            that.
         **kwargs: Of `CalibrationLayer`.
     """
 
-    def __init__(self, num_classes, kind, log_probabilities=False, **kwargs):
+    def __init__(
+        self,
+        num_classes,
+        kind,
+        log_probabilities=False,
+        temperature=1.0,
+        centred=False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.kind = kind
         self.log_probabilities = log_probabilities
+        self.temperature = float(temperature)
+        self.centred = bool(centred)
         shape = (num_classes,) * (2 if kind == "matrix" else 1)
         self.scale = self.add_weight(
             shape=shape, initializer="zeros", name="scale"
@@ -156,8 +169,11 @@ class Affine(CalibrationLayer):
 
     def calibrate(self, logits):
         """Returns calibrated logits."""
+        logits = logits / self.temperature
         if self.log_probabilities:
             logits = ops.log_softmax(logits, axis=-1)
+        if self.centred:
+            logits = logits - ops.mean(logits, axis=-1, keepdims=True)
         if self.kind == "matrix":
             return ops.matmul(logits, ops.transpose(self.scale)) + self.bias
         return logits * self.scale + self.bias
@@ -169,6 +185,8 @@ class Affine(CalibrationLayer):
             "num_classes": self.num_classes,
             "kind": self.kind,
             "log_probabilities": self.log_probabilities,
+            "temperature": self.temperature,
+            "centred": self.centred,
         }
 
 

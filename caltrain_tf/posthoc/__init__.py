@@ -7,6 +7,8 @@ from caltrain_tf.posthoc.compare import Comparison
 from caltrain_tf.posthoc.compare import compare
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
+from caltrain_tf.posthoc.structured import StructuredMatrixScaling
+from caltrain_tf.posthoc.structured import StructuredVectorScaling
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 CALIBRATORS = {
@@ -17,6 +19,8 @@ CALIBRATORS = {
         VectorScaling,
         MatrixScaling,
         DirichletCalibration,
+        StructuredVectorScaling,
+        StructuredMatrixScaling,
     )
 }
 

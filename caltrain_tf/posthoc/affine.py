@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import log_softmax
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
@@ -59,7 +60,7 @@ CURVATURE_ROWS = 16
 class AffineCalibrator(Calibrator):
     """`inputs @ scale_.T + bias_`, or `inputs * scale_ + bias_`.
 
-    A subclass says what the inputs are, and defines `_find`.
+    A subclass says what the inputs are, and defines `_fit`.
     """
 
     kind = None
@@ -76,7 +77,7 @@ class AffineCalibrator(Calibrator):
         return apply(parameters, self._inputs(logits))
 
     def _inputs(self, logits):
-        return logits
+        return log_softmax(logits, axis=1) if self.log_probabilities else logits
 
     def _fit_all(self, rows, inputs, start, centre, strength):
         """Sets the scale and bias of the fit to all rows."""
@@ -108,10 +109,15 @@ class AffineCalibrator(Calibrator):
             self.kind,
             self.log_probabilities,
             name=f"{self.kind}_calibration",
+            **self._layer_options(),
             **options,
         )
         layer.set_weights([self.scale_, self.bias_])
         return layer
+
+    def _layer_options(self):
+        """Options of `layers.Affine` that a fit has found."""
+        return {}
 
     def _check_fitted_values(self):
         shape = (self.num_classes_,)

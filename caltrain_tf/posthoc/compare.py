@@ -18,6 +18,8 @@ from caltrain_tf.posthoc.affine import VectorScaling
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
+from caltrain_tf.posthoc.structured import StructuredMatrixScaling
+from caltrain_tf.posthoc.structured import StructuredVectorScaling
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 METRICS = ("nll", "brier", "ece", "accuracy")
@@ -194,10 +196,12 @@ def _named(calibrators, num_classes):
             "ts_sb_ece": TemperatureScaling("sb_ece"),
             "ensemble": EnsembleTemperatureScaling(),
             "vector": VectorScaling(),
+            "structured_vector": StructuredVectorScaling(),
         }
         if num_classes <= FEW_CLASSES:
             calibrators["matrix"] = MatrixScaling()
             calibrators["dirichlet"] = DirichletCalibration()
+            calibrators["structured_matrix"] = StructuredMatrixScaling()
     if not isinstance(calibrators, dict | list | tuple) or not calibrators:
         raise ValueError(
             "`calibrators` must be a dict or a list of at least one. "
