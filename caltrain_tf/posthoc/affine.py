@@ -40,7 +40,7 @@ STRENGTHS = 10.0 ** np.arange(1, -7, -1)
 PATIENCE, CLEARLY_WORSE = 2, 1.02
 # Parameters x rows x folds that cross-validation may take; where all folds
 # would take more, only the first ones are held out.
-LARGEST_FOLDS = 3e8
+LARGEST_FOLDS = 1e8
 # Relative decrease of the objective at which a fit ends, by its precision.
 TOLERANCES = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-7}
 # After so few steps from the next stronger penalty's fit, the likelihood of
