@@ -40,7 +40,7 @@ STRENGTHS = 10.0 ** np.arange(1, -7, -1)
 PATIENCE, CLEARLY_WORSE = 2, 1.02
 # Parameters x rows x folds that cross-validation may take; where all folds
 # would take more, only the first ones are held out.
-LARGEST_FOLDS = 1e8
+LARGEST_FOLDS = 1.2e8
 # Relative decrease of the objective at which a fit ends, by its precision.
 TOLERANCES = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-7}
 # After so few steps from the next stronger penalty's fit, the likelihood of
@@ -316,7 +316,11 @@ def choose(rows, count, calibrator, inputs, start, centre, strengths):
     ]
     starts = [start] * used
     best, best_value, best_start, worse = 0, math.inf, start, 0
-    with one_thread(used > 1), ThreadPoolExecutor(available_cores()) as pool:
+    is_small = start.size * len(start) < SMALL_PRODUCT
+    with (
+        one_thread(used > 1 or is_small),
+        ThreadPoolExecutor(available_cores()) as pool,
+    ):
         for index, strength in enumerate(strengths):
             fits = pool.map(fit_fold, folds, starts, [strength] * used)
             values, starts = zip(*fits, strict=True)
