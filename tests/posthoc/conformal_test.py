@@ -43,8 +43,8 @@ def test_sets_are_those_of_torchcp(case, alpha):
     )
     conformal.fit(GOLDEN["logits"], GOLDEN["labels"])
     expected = GOLDEN[f"{case}_{alpha}_threshold"]
-    # Its penalties are of float32: seen 2e-9.
-    assert conformal.threshold_ == pytest.approx(float(expected), abs=2e-8)
+    # Its penalties are of float32: seen 7e-10.
+    assert conformal.threshold_ == pytest.approx(float(expected), abs=1e-8)
     np.testing.assert_array_equal(
         conformal.predict_set(GOLDEN["new_logits"]), GOLDEN[f"{case}_{alpha}"]
     )

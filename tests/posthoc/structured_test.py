@@ -60,10 +60,10 @@ def test_minimises_its_objective(data, kind, strength, centred):
         ours = [np.diag(scaler.scale_) - 1, scaler.bias_, off]
     ours = np.concatenate(ours)
     found = minimize(objective, 0 * ours, method="BFGS", tol=1e-9)
-    # Seen 2e-11; at the start the objective is larger by 1e-1.
+    # Seen 1.2e-10; at the start the objective is larger by 4e-2.
     assert objective(ours) == pytest.approx(found.fun, abs=1e-9)
-    # Steps of BFGS end where the objective has no more digits: seen 1e-6.
-    np.testing.assert_allclose(ours, found.x, atol=1e-4)
+    # Seen 8e-5, where the objective has no more digits; elements are about 0.1.
+    np.testing.assert_allclose(ours, found.x, atol=1e-3)
 
 
 @pytest.mark.parametrize("centred", [True, False])
