@@ -1,4 +1,4 @@
-"""Structured vector and matrix scaling: a penalty that needs no tuning."""
+"""Structured vector and matrix scaling: a penalty for each kind of number."""
 
 import numpy as np
 from scipy.special import log_softmax
@@ -58,7 +58,6 @@ class StructuredCalibrator(affine.AffineCalibrator):
         inverse = most_likely(rows, view)
         identity = self._identity(rows.num_classes)
         unit = structured_penalty(identity, view.count)
-
         centred, strength = self.centred, self.strength
         if centred is None:
             centred = strength != "cv"
@@ -92,24 +91,24 @@ class StructuredCalibrator(affine.AffineCalibrator):
 
 
 class StructuredVectorScaling(StructuredCalibrator):
-    """Scales and shifts each class' log-probability, with a set penalty (SVS).
+    """Scales and shifts the log-probability of each class (SVS).
 
-    Of N examples and K classes, temperature scaling is fitted first. Then, with
-    the tempered log-probabilities z, which are centred over the classes, it
-    minimises
+    Temperature scaling is fitted first, to N examples of K classes. Then, with
+    the tempered log-probabilities z, it minimises
 
         mean NLL of softmax(scale * z + bias)
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
-    A strength of 1 suits most data, and needs no cross-validation. By default,
-    cross-validation chooses among multiples of it from 16 to 1/1024, and
-    whether to centre z: confident predictions have small log-probabilities,
-    and without centring the scale can tell them apart.
+    With a given strength, z is centred over the classes. A strength of 1 suits
+    most data, and takes no time for cross-validation. By default,
+    cross-validation chooses among strengths from 16 to 1/1024, and z is not
+    centred: the log-probabilities of a confident prediction have a small mean,
+    which lets the scale correct the confidence of each class.
 
     Args:
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
-            given strength, and else chosen by cross-validation.
+            given strength, and False with cross-validation.
         cv: Number of folds for that; of large data, only the first of them
             are held out.
         max_iterations: Of L-BFGS.
@@ -146,25 +145,23 @@ class StructuredVectorScaling(StructuredCalibrator):
 
 
 class StructuredMatrixScaling(StructuredCalibrator):
-    """Any affine map of the log-probabilities, with a set penalty (SMS).
+    """Any affine map of the log-probabilities, with a structured penalty (SMS).
 
-    Of N examples and K classes, temperature scaling is fitted first. Then, with
-    the tempered log-probabilities z, which are centred over the classes, it
-    minimises
+    Temperature scaling is fitted first, to N examples of K classes. Then, with
+    the tempered log-probabilities z, it minimises
 
         mean NLL of softmax(scale @ z + bias)
             + strength K / N (|diagonal - 1|^2 + |bias|^2)
             + strength K (K - 1) / N |off-diagonal|^2
 
-    where the diagonal is that of the scale. A strength of 1 suits most data,
-    and needs no cross-validation. By default, cross-validation chooses among
-    multiples of it from 16 to 1/1024, and whether to centre z; see
-    `StructuredVectorScaling`.
+    where the diagonal is that of the scale. With a given strength, z is centred
+    over the classes. By default, cross-validation chooses among strengths from
+    16 to 1/1024, and z is not centred; see `StructuredVectorScaling`.
 
     Args:
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
-            given strength, and else chosen by cross-validation.
+            given strength, and False with cross-validation.
         cv: Number of folds for that; of large data, only the first of them
             are held out.
         max_iterations: Of L-BFGS.
