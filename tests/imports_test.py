@@ -43,8 +43,10 @@ ROOMS = {
             "ml_collections",
             "numpy",
             "optuna",
-            "sqlalchemy",  # Optuna's; for SQLite's transactions.
+            "pandas",
+            "ray",
             "tensorflow",
+            "tqdm",
         },
     ),
     "report": (

@@ -1,5 +1,6 @@
-"""Trains, evaluates and calibrates: the main job."""
+"""One run: trains, evaluates, calibrates, and writes its files."""
 
+import io
 import json
 import tempfile
 
@@ -10,7 +11,8 @@ from caltrain_tf import figures
 from caltrain_tf import files
 from caltrain_tf import training
 from caltrain_tf.experiments import build
-from caltrain_tf.experiments.figure_file import save_figure
+from caltrain_tf.experiments.config import check_batch_size
+from caltrain_tf.experiments.config import check_numbers
 
 SPLITS = ("calibration", "test")
 
@@ -33,13 +35,13 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     Returns:
         What `results.json` holds.
     """
-    build.check_numbers(config)
-    finished = files.as_path(output_dir) / "results.json"
-    if finished.exists():
+    check_numbers(config)
+    results = read_results(output_dir)
+    if results is not None:
         training.check_config(output_dir, config.to_dict())
-        return json.loads(finished.read_text())
+        return results
     strategy = strategy or training.get_strategy()
-    build.check_batch_size(config, strategy)
+    check_batch_size(config, strategy)
     data = build.build_data(config, data_dir)
     parts = (data,)
     if config.interleaved.enabled:
@@ -68,6 +70,26 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
             text = json.dumps(results, indent=2, sort_keys=True)
             files.write_text(run.file("results.json"), text + "\n")
     return results
+
+
+def read_results(folder):
+    """Returns what `results.json` of a run holds, or None if it is missing."""
+    path = files.as_path(folder) / "results.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def epochs_done(folder):
+    """Returns the number of epochs that `metrics.jsonl` of a run has."""
+    path = files.as_path(folder) / "metrics.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def save_figure(figure, path):
+    """Writes a matplotlib figure as PNG, atomically; returns the bytes."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    files.write_bytes(path, png.getvalue())
+    return png.getvalue()
 
 
 def _fit(trainer, config, data, parts, steps, run, profile_steps):

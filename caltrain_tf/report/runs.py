@@ -7,7 +7,7 @@ import os
 import ml_collections
 
 from caltrain_tf import evaluation
-from caltrain_tf.experiments.matrix import run_name
+from caltrain_tf.experiments.config import run_name
 from caltrain_tf.report.outputs import dirichlet_results
 from caltrain_tf.report.outputs import load_splits
 from caltrain_tf.report.outputs import reliability_rows

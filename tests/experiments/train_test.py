@@ -7,6 +7,7 @@ import sys
 import time
 
 import keras
+import matplotlib.figure
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,6 +15,9 @@ import tensorflow as tf
 import caltrain_tf as ct
 from caltrain_tf.experiments import build
 from caltrain_tf.experiments import train
+from caltrain_tf.experiments.train import epochs_done
+from caltrain_tf.experiments.train import read_results
+from caltrain_tf.experiments.train import save_figure
 from tests.baselines.scripts import ROOT
 from tests.baselines.scripts import run_here
 from tests.baselines.scripts import start
@@ -206,3 +210,25 @@ def test_two_workers_that_were_killed_go_on(tmp_path):
     again = run_here("cifar/train.py", *command[1:], every)
     assert again.returncode == 0 and tables[0] in again.stdout
     assert len(log.read_text().splitlines()) == 2
+
+
+def test_how_far_a_run_is(tmp_path):
+    assert read_results(tmp_path) is None and epochs_done(tmp_path) == 0
+    (tmp_path / "results.json").write_text('{"ece": 0.5}')
+    (tmp_path / "metrics.jsonl").write_text("{}\n{}\n")
+    assert read_results(tmp_path) == {"ece": 0.5}
+    assert epochs_done(tmp_path) == 2
+
+
+def test_a_figure_that_is_there_survives_a_failure(tmp_path, monkeypatch):
+    path = tmp_path / "figure.png"
+    png = save_figure(matplotlib.figure.Figure(), path)
+    assert path.read_bytes() == png and png[1:4] == b"PNG"
+
+    def full_disk(file):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        save_figure(matplotlib.figure.Figure((2, 1)), path)
+    assert path.read_bytes() == png

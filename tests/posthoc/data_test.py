@@ -15,7 +15,10 @@ from tests.posthoc.data import softmax
 
 CALIBRATORS = {
     "ts": (ct.posthoc.TemperatureScaling, {}),
-    "ts_sb_ece": (ct.posthoc.TemperatureScaling, {"objective": "sb_ece"}),
+    "ts_sb_ece": (
+        ct.posthoc.TemperatureScaling,
+        {"objective": "sb_ece", "likelihood_weight": 0.1},
+    ),
     "ensemble": (ct.posthoc.EnsembleTemperatureScaling, {}),
     "vector": (ct.posthoc.VectorScaling, {"penalty": 0.1}),
     "matrix": (ct.posthoc.MatrixScaling, {"penalty": 0.1}),
