@@ -1,7 +1,7 @@
 """All calibrators on the outputs of networks, as tables.
 
     python benchmarks/calibrators.py --outputs FILE.npz [FILE.npz ...]
-        [--conformal_splits=200]
+        [--conformal_splits=200] [--compare]
 
 A file holds predictions `logits` or `probs`, (N, K), and `labels`, (N,), or
 several such pairs with names like `test_logits` and `test_labels`, which are
@@ -10,7 +10,8 @@ applied to the other; the tables have the means over both splits. Where
 probmetrics is installed, its SVS and SMS are among the rows.
 
 With `--conformal_splits`, conformal sets of alpha = 0.1 follow: their coverage
-and size as means over that many splits.
+and size as means over that many splits. With `--compare`, the time follows that
+`ct.posthoc.compare` takes for 5,000 examples.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from caltrain_tf.posthoc.conformal import METHODS
 NUM_SPLITS = 2
 ALPHA = 0.1
 SMALLEST_PROBABILITY = 1e-12
+COMPARED = 5_000
 
 
 class Probmetrics:
@@ -137,11 +139,24 @@ def print_sets(logits, labels, num_splits):
         print(f"| {method} | {covered:.2%} | {size:.3f} |", flush=True)
 
 
+def print_compare(logits, labels):
+    """Prints how long a comparison of all calibrators takes."""
+    logits, labels = logits[:COMPARED], labels[:COMPARED]
+    start, used = time.perf_counter(), time.process_time()
+    ct.posthoc.compare(logits, labels)
+    seconds, used = time.perf_counter() - start, time.process_time() - used
+    print(
+        f"\n`compare` of {len(labels)} x {logits.shape[1]}: {seconds:.1f} s, "
+        f"{used:.1f} s of all cores together"
+    )
+
+
 def main():
     """Prints the tables of all files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--outputs", nargs="+", required=True)
     parser.add_argument("--conformal_splits", type=int, default=0)
+    parser.add_argument("--compare", action="store_true")
     args = parser.parse_args()
     for path in args.outputs:
         logits, labels = read(path)
@@ -152,6 +167,8 @@ def main():
         print_calibrators(logits, labels)
         if args.conformal_splits > 0:
             print_sets(logits, labels, args.conformal_splits)
+        if args.compare:
+            print_compare(logits, labels)
 
 
 if __name__ == "__main__":
