@@ -9,6 +9,8 @@ from caltrain_tf.metrics.scores import accuracy
 from caltrain_tf.metrics.scores import average_uncertainty
 from caltrain_tf.metrics.scores import brier_score
 from caltrain_tf.metrics.scores import negative_log_likelihood
+from caltrain_tf.metrics.sets import coverage
+from caltrain_tf.metrics.sets import set_size
 from caltrain_tf.metrics.streaming import AverageUncertainty
 from caltrain_tf.metrics.streaming import BrierScore
 from caltrain_tf.metrics.streaming import ExpectedCalibrationError
@@ -33,11 +35,13 @@ __all__ = [
     "bootstrap",
     "brier_score",
     "calibration_error",
+    "coverage",
     "ks_error",
     "marginal_calibration_error",
     "mean_sweep_calibration_error",
     "mmce",
     "negative_log_likelihood",
     "reliability_curve",
+    "set_size",
     "smooth_calibration_error",
 ]
