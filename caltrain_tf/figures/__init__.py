@@ -10,6 +10,7 @@ from caltrain_tf.figures.error_against_uncertainty import (
     error_against_uncertainty,
 )
 from caltrain_tf.figures.error_bars import error_bars_by_objective
+from caltrain_tf.figures.groups import group_reliability
 from caltrain_tf.figures.labels import calibrator_label
 from caltrain_tf.figures.labels import loss_label
 from caltrain_tf.figures.labels import metric_label
@@ -18,6 +19,7 @@ from caltrain_tf.figures.pareto_front import pareto_front
 from caltrain_tf.figures.reliability_diagram import reliability_diagram
 from caltrain_tf.figures.reliability_diagram import reliability_diagrams
 from caltrain_tf.figures.reliability_from_rows import reliability_from_rows
+from caltrain_tf.figures.risk_coverage import risk_coverage
 from caltrain_tf.figures.shift import shift_heatmap
 from caltrain_tf.figures.shift import shift_lines
 
@@ -28,6 +30,7 @@ __all__ = [
     "effect_size_bars",
     "error_against_uncertainty",
     "error_bars_by_objective",
+    "group_reliability",
     "loss_label",
     "metric_label",
     "objective_label",
@@ -36,6 +39,7 @@ __all__ = [
     "reliability_diagram",
     "reliability_diagrams",
     "reliability_from_rows",
+    "risk_coverage",
     "shift_heatmap",
     "shift_lines",
 ]
