@@ -6,9 +6,11 @@ from caltrain_tf.figures.comparison import error_against_uncertainty
 from caltrain_tf.figures.comparison import error_bars_by_objective
 from caltrain_tf.figures.comparison import pareto_front
 from caltrain_tf.figures.reliability import accuracy_against_confidence
+from caltrain_tf.figures.reliability import group_reliability
 from caltrain_tf.figures.reliability import reliability_diagram
 from caltrain_tf.figures.reliability import reliability_diagrams
 from caltrain_tf.figures.reliability import reliability_from_rows
+from caltrain_tf.figures.risk_coverage import risk_coverage
 from caltrain_tf.figures.shift import shift_heatmap
 from caltrain_tf.figures.shift import shift_lines
 from caltrain_tf.figures.style import calibrator_label
@@ -24,6 +26,7 @@ __all__ = [
     "effect_size_bars",
     "error_against_uncertainty",
     "error_bars_by_objective",
+    "group_reliability",
     "loss_label",
     "metric_label",
     "objective_label",
@@ -32,6 +35,7 @@ __all__ = [
     "reliability_diagram",
     "reliability_diagrams",
     "reliability_from_rows",
+    "risk_coverage",
     "shift_heatmap",
     "shift_lines",
 ]

@@ -8,10 +8,13 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
+from caltrain_tf.checks import check_count
 from caltrain_tf.figures import style
 from caltrain_tf.metrics import calibration_error
 from caltrain_tf.metrics import reliability_curve
 from caltrain_tf.metrics.binned import ReliabilityCurve
+from caltrain_tf.metrics.groupwise import rows_of_groups
+from caltrain_tf.metrics.inputs import read
 
 _BLUE, _ORANGE = style.OKABE_ITO[:2]
 _GAP = {
@@ -28,6 +31,8 @@ _HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
 # Around the axes and their histogram, in inches.
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.65, 0.18, 0.62, 0.45
 _LEGEND = 0.3
+# Diagrams of one figure; more of them would have no room on any page.
+_MOST_GROUPS = 60
 
 
 def reliability_diagram(
@@ -139,6 +144,76 @@ def reliability_diagrams(predictions, num_bins=15, from_logits=False):
     axes = _new_axes(len(predictions))
     for ax, (title, pair) in zip(axes, predictions.items(), strict=True):
         reliability_diagram(*pair, num_bins, from_logits, ax, title)
+        ax.get_legend().remove()
+    _draw_legend(axes[0].figure)
+    return axes[0].figure
+
+
+def group_reliability(
+    probs,
+    labels,
+    groups,
+    num_bins=15,
+    from_logits=False,
+    columns=4,
+    *,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Draws a reliability diagram of all examples, and one of each group.
+
+    Each is that of `reliability_diagram` of the group's examples alone, with
+    their number in the title. `metrics.groupwise` gives the errors as a table.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        groups: The group of each example, `(...)` or of the first axes, as of
+            `metrics.groupwise`: at most 60 different ones.
+        num_bins: Number of bars of each diagram.
+        from_logits: Whether `probs` holds logits.
+        columns: How many diagrams side by side.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+        >>> groups = ["young", "old", "young", "young"]
+        >>> figure = ct.figures.group_reliability(probs, [0, 0, 1, 0], groups)
+        >>> [ax.get_title("left") for ax in figure.axes]
+        ['all (4)', 'old (1)', 'young (3)']
+    """
+    columns = check_count("columns", columns)
+    examples = read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    )
+    rows = rows_of_groups(examples, groups)
+    if len(rows) > _MOST_GROUPS:
+        raise ValueError(
+            f"`groups` must hold at most {_MOST_GROUPS} different ones. "
+            f"Received: {len(rows)}"
+        )
+    probs, labels = examples.whole()
+    parts = [("all", slice(None)), *rows.items()]
+    axes = _new_axes(len(parts), columns)
+    for ax, (name, index) in zip(axes, parts, strict=True):
+        weight = examples.weight
+        reliability_diagram(
+            probs[index],
+            labels[index],
+            num_bins,
+            from_logits,
+            ax,
+            f"{name} ({len(labels[index]):,})",
+            sample_weight=weight if weight is None else weight[index],
+        )
         ax.get_legend().remove()
     _draw_legend(axes[0].figure)
     return axes[0].figure

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 import caltrain_tf as ct
 from caltrain_tf.figures import reliability
+from tests.metrics.cases import sample
 
 
 def over_confident(size=2000, num_classes=10):
@@ -313,3 +314,35 @@ def test_the_calibrator_is_chosen():
         )
         accuracy = curve.accuracy[curve.count >= 30]
         np.testing.assert_allclose(line.get_ydata(), accuracy)
+
+
+def test_a_diagram_of_each_group():
+    logits, labels = sample(240, 3)
+    tokens = logits.reshape(40, 6, 3), labels.reshape(40, 6)
+    groups = np.array(["b", "a"])[np.arange(40) % 2]
+    weight = 1.0 * (np.arange(40) >= 10)
+    figure = ct.figures.group_reliability(
+        *tokens, groups, from_logits=True, sample_weight=weight, columns=2
+    )
+    table = ct.metrics.groupwise(
+        ct.metrics.calibration_error,
+        *tokens,
+        groups,
+        from_logits=True,
+        sample_weight=weight,
+    )
+    errors = {"all": table.overall, **table.values}
+    titles = [ax.get_title("left") for ax in figure.axes]
+    assert titles == ["all (180)", "a (90)", "b (90)"]
+    for ax, error in zip(figure.axes, errors.values(), strict=True):
+        assert ax.get_title("right") == f"ECE {100 * error:.2f}%"
+    left, right, below = (ax.get_position() for ax in figure.axes)
+    assert left.y0 == right.y0 and left.x0 == below.x0
+
+
+def test_too_many_groups():
+    logits, labels = sample(100, 3)
+    with pytest.raises(ValueError, match="at most 60 .* Received: 100"):
+        ct.figures.group_reliability(
+            logits, labels, np.arange(100), from_logits=True
+        )

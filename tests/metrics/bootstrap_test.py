@@ -9,7 +9,8 @@ METRICS = [
     getattr(metrics, name)
     for name in metrics.__all__
     if name[0].islower()
-    and name not in ("bootstrap", "reliability_curve", *OF_SETS)
+    and name not in ("bootstrap", "groupwise", *OF_SETS)
+    and not name.endswith("curve")
 ]
 
 
