@@ -81,6 +81,9 @@ def get_config():
     config.steps_per_execution = 50
     config.jit_compile = True
     config.evaluate_every = 5
+    # "ts_nll": end with the weights of the evaluated epoch that has the lowest
+    # loss on the calibration split after temperature scaling.
+    config.best = placeholder(str)
     config.keep_checkpoints = 3
     # Also inside epochs: for epochs that take longer than may be lost.
     config.checkpoint_every_steps = placeholder(int)

@@ -18,6 +18,7 @@ import os
 import pathlib
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -367,6 +368,10 @@ def _start_ray(address):
             '`ray` needs the package ray: pip install "caltrain_tf[ray]"'
         ) from error
     try:
+        host, _, port = address.removeprefix("ray://").partition(":")
+        if port:
+            # Ray itself would try for minutes.
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(
             address=address,
             runtime_env={"py_modules": [_PACKAGE]},
@@ -374,11 +379,11 @@ def _start_ray(address):
             logging_level="ERROR",
             **({"include_dashboard": False} if address == "local" else {}),
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(
             "`ray` must be `auto` where a cluster was started on this machine "
-            "(`ray start --head`), `local`, or the address of a cluster: "
-            f"{error}. Received: ray={address!r}"
+            "(`ray start --head`), `local`, or the address of a cluster. "
+            f"Received: ray={address!r}, where {error}"
         ) from error
     # By value: a node should not import TensorFlow to start a process.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -64,7 +64,9 @@ def load_run(run_dir, data_dir=None, strategy=None):
     with strategy.scope():
         model = build.build_model(config, data)
     checkpoint = training.restore_model(
-        os.path.join(run_dir, "checkpoints"), model
+        os.path.join(run_dir, "checkpoints"),
+        model,
+        which="best" if config.get("best") else "newest",
     )
     return config, data, model, os.path.relpath(checkpoint, run_dir)
 

@@ -6,6 +6,8 @@ import tempfile
 
 import numpy as np
 
+from caltrain_tf import callbacks
+from caltrain_tf import checks
 from caltrain_tf import evaluation
 from caltrain_tf import figures
 from caltrain_tf import files
@@ -15,6 +17,8 @@ from caltrain_tf.experiments.config import check_batch_size
 from caltrain_tf.experiments.config import check_numbers
 
 SPLITS = ("calibration", "test")
+# What `config.best` may be: measures of the calibration split.
+BEST = ("ts_nll",)
 
 
 def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
@@ -24,6 +28,12 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     bucket: `config.json`, `checkpoints/`, `metrics.jsonl`, `summaries/`,
     `predictions/`, `reliability.png`, `model.keras`, `calibrated.keras` and
     `results.json`. Where the last one is there already, it returns at once.
+
+    With `config.best = "ts_nll"`, all results are those of the epoch, among the
+    evaluated ones, whose loss on the calibration split is the smallest after
+    temperature scaling; `results.json` has it as `best_epoch`. The same split
+    fits the final temperatures, whose results on it would be a little
+    optimistic; those of the test split are not affected.
 
     Args:
         config: The configuration, as of `configs/`.
@@ -36,6 +46,10 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
         What `results.json` holds.
     """
     check_numbers(config)
+    # Missing in runs saved before this option existed.
+    best = config.get("best")
+    if best is not None:
+        checks.check_choice("--config.best", best, BEST)
     results = read_results(output_dir)
     if results is not None:
         training.check_config(output_dir, config.to_dict())
@@ -51,6 +65,10 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     chief = training.is_chief(strategy)
     with training.RunFolder(output_dir, config.to_dict(), chief) as run:
         rows = _fit(trainer, config, data, parts, steps, run, profile_steps)
+        taken = rows[-1]
+        if best is not None:
+            step = trainer.restore_best(run)
+            taken = next(row for row in rows if row["step"] == step)
         predictions = {
             split: trainer.predict(
                 data.eval_input(split, config.batch_size), with_labels=True
@@ -59,12 +77,14 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
         }
         calibrators = evaluation.fit_calibrators(*predictions["calibration"])
         results = evaluation.final_results(predictions["test"], calibrators)
-        results["train_ece"] = rows[-1]["train/ece"]
-        results["train_accuracy"] = rows[-1]["train/accuracy"]
+        results["train_ece"] = taken["train/ece"]
+        results["train_accuracy"] = taken["train/accuracy"]
+        if best is not None:
+            results["best_epoch"] = taken["epoch"]
         training.warn_if_memorised(results["train_ece"], results["ece"])
         if chief:
             _write_predictions(run, predictions)
-            _write_figure(run, predictions, calibrators, rows[-1]["step"])
+            _write_figure(run, predictions, calibrators, taken["step"])
             _write_models(run, trainer, config, data, calibrators)
             # Last: where it is, the run is finished.
             text = json.dumps(results, indent=2, sort_keys=True)
@@ -103,6 +123,12 @@ def _fit(trainer, config, data, parts, steps, run, profile_steps):
             "held_out_steps": steps[1],
             "calibration_loss": build.build_loss(config, ["secondary"]),
         }
+    best = {}
+    if config.get("best") is not None:
+        best = {
+            "measures": {"calibration": callbacks.temperature_scaled_nll},
+            "best": f"calibration/{config.best}",
+        }
     return trainer.fit(
         of_host(parts[0]),
         config.epochs,
@@ -117,6 +143,7 @@ def _fit(trainer, config, data, parts, steps, run, profile_steps):
         checkpoint_every_steps=config.get("checkpoint_every_steps"),
         profile_steps=profile_steps,
         **interleaved,
+        **best,
     )
 
 

@@ -7,8 +7,9 @@ import re
 import pytest
 
 import caltrain_tf as ct
-from caltrain_tf.report.table_files import build_tables
-from caltrain_tf.report.table_files import table_texts
+from caltrain_tf.report.tables import build_tables
+from caltrain_tf.report.tables import of_setting
+from caltrain_tf.report.tables import table_files
 
 CIFAR = pathlib.Path(__file__).parents[2] / "baselines" / "cifar"
 DOCS = CIFAR.parents[1] / "docs"
@@ -28,7 +29,15 @@ def rows():
 
 @pytest.fixture(scope="module")
 def texts(rows):
-    return table_texts(build_tables(rows))
+    return table_files(build_tables(rows))
+
+
+def cells(text):
+    """The rows of Markdown tables, without what only marks or aligns them."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    lines = [line.replace("**", "").replace(" †", "") for line in lines]
+    table = [tuple(map(str.strip, line.split("|"))) for line in lines]
+    return [row for row in table if set("".join(row)) - set(":-")]
 
 
 def test_the_committed_tables_are_those_of_the_rows(texts):
@@ -47,6 +56,22 @@ def test_the_page_of_results_includes_the_tables():
         assert heading.replace(r"\\", "\\") in (DOCS / path).read_text()
 
 
+def test_the_table_of_the_readme_is_of_the_rows(texts):
+    readme = (CIFAR.parents[1] / "README.md").read_text()
+    shown = [row for row in cells(readme) if " ± " in "".join(row)]
+    assert set(shown) <= set(cells(texts["results.md"]))
+
+
+def test_the_number_of_images_is_that_of_the_rows(rows):
+    assert set(rows.results["test_examples"]) == {10_000}
+    counts = rows.reliability.groupby(["setting", "objective", "seed"])["count"]
+    assert set(counts.sum()) == {3 * 10_000}
+    # Accuracies under shift are shares of 500.
+    assert set(rows.results["shift_examples"]) == {500}
+    accuracy = rows.shift.query("metric == 'accuracy'")["value"]
+    assert (500 * accuracy - (500 * accuracy).round()).abs().max() < 1e-9
+
+
 @pytest.mark.parametrize("path", VARIED, ids=lambda path: path.stem)
 def test_the_trials_of_the_page_are_those_that_ran(path):
     with path.open() as file:
@@ -62,24 +87,20 @@ def test_the_varied_trials_are_there():
 
 
 def test_objectives_of_a_setting_have_the_same_seeds(rows):
-    settings = {}
-    for row in rows.results:
-        objectives = settings.setdefault(row["setting"], {})
-        objectives.setdefault(row["objective"], set()).add(row["seed"])
+    settings = dict(list(rows.results.groupby("setting")))
     assert len(settings) == 3
-    for objectives in settings.values():
-        assert OBJECTIVES <= set(objectives)
-        assert set(map(frozenset, objectives.values())) == {frozenset(range(3))}
+    for runs in settings.values():
+        assert OBJECTIVES <= set(runs["objective"])
+        for _, seeds in runs.groupby("objective")["seed"]:
+            assert set(seeds) == {0, 1, 2}
 
 
 def test_the_page_is_made_of_the_rows_again(rows, tmp_path):
     path = tmp_path / "report.html"
     # Of one regime; the others have the same columns.
-    setting = rows.results[0]["setting"]
-    some = [
-        [row for row in part if row.get("setting") == setting] for part in rows
-    ]
-    ct.report.write_report(type(rows)(*some), path)
+    ct.report.write_report(
+        of_setting(rows, rows.results["setting"].iloc[0]), path
+    )
     page = path.read_text()
     assert "Pareto" in page and "under shift" in page
-    assert not rows.left_out
+    assert rows.left_out.empty

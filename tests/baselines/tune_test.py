@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import caltrain_tf as ct
 from tests.baselines.scripts import ROOT
 from tests.baselines.scripts import run_here
 from tests.baselines.scripts import start
@@ -44,6 +45,12 @@ def test_a_trial_that_was_killed_is_tried_again(tmp_path):
     best = json.loads((tmp_path / "best.json").read_text())
     run = tmp_path / "trials" / best["trial"]
     assert json.loads((run / "config.json").read_text()) == best["config"]
+    # The test split has no say.
+    measured = ct.evaluation.measure(
+        *ct.evaluation.load_predictions(run / "predictions" / "calibration.npz")
+    )
+    for key in ("accuracy", "ece", "nll"):
+        assert best["calibration"][key] == measured[key]
     with open(tmp_path / "trials.csv", newline="") as file:
         rows = {row["trial"]: row for row in csv.DictReader(file)}
     assert set(rows) == {"beta=0.3", "beta=1.0"}

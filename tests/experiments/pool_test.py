@@ -2,6 +2,7 @@ import concurrent.futures
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -202,6 +203,15 @@ def is_gone(pid):
         return True
     # One that nobody asks about any more does nothing either.
     return state.rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_ray_cluster_that_is_not_there():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+        # Nobody listens.
+        with pytest.raises(ValueError, match=f"ray='{address}', where.*refus"):
+            room.RayPool(address)
 
 
 @pytest.fixture
