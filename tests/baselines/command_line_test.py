@@ -368,7 +368,7 @@ def test_next_commands_have_the_flags_of_the_run(
     run_dir = tmp_path / arguments.get("output_dir", "runs/nll")
     run_dir.mkdir(parents=True)
     (run_dir / "config.json").write_text(json.dumps(settings.to_dict()))
-    logits = np.eye(3, dtype="float32")[[0, 1, 2, 0, 1, 2, 0, 1]]
+    logits = 2 * np.eye(3, dtype="float32")[[0, 1, 2, 0, 1, 2, 0, 1]]
     labels = np.array([0, 1, 2, 0, 1, 2, 1, 0])
     calibrators = ct.evaluation.fit_calibrators(logits, labels)
     results = ct.evaluation.final_results((logits, labels), calibrators)
