@@ -26,7 +26,9 @@ OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Folder of the study.", required=True
 )
 PRIMARIES = flags.DEFINE_list(
-    "primaries", None, "Primary losses; all by default."
+    "primaries",
+    None,
+    "Primary losses; by default those of the paper: nll, focal, mse.",
 )
 SECONDARIES = flags.DEFINE_list(
     "secondaries",
@@ -83,7 +85,6 @@ _VARIED = {
 
 def read_settings():
     """The runs that the flags ask for."""
-    from caltrain_tf import losses
     from caltrain_tf.experiments import matrix
     from caltrain_tf.experiments.overrides import read_tuned
 
@@ -95,7 +96,7 @@ def read_settings():
     objectives = OBJECTIVES.value
     if objectives is None:
         objectives = matrix.cross(
-            PRIMARIES.value or losses.PRIMARY,
+            PRIMARIES.value or matrix.PRIMARIES,
             SECONDARIES.value or matrix.SECONDARIES,
         )
     elif PRIMARIES.present or SECONDARIES.present:

@@ -10,7 +10,8 @@ from caltrain_tf import losses
 from caltrain_tf.experiments.overrides import apply_overrides
 
 NONE = "none"
-# What the paper crosses; `losses.SECONDARY` has more.
+# What the paper crosses; `losses.PRIMARY` and `losses.SECONDARY` have more.
+PRIMARIES = ("nll", "focal", "mse")
 SECONDARIES = (NONE, "mmce", "avuc", "avuc_gs", "sb_ece", "s_avuc")
 INTERLEAVED = "-interleaved"
 
@@ -37,7 +38,7 @@ class Setting:
         return f"{self.objective} seed {self.seed}"
 
 
-def cross(primaries=losses.PRIMARY, secondaries=SECONDARIES):
+def cross(primaries=PRIMARIES, secondaries=SECONDARIES):
     """Returns the names of all pairs of a primary and a secondary loss.
 
     Args:
