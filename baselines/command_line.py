@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import traceback
@@ -197,7 +198,100 @@ def train(config_holder):
     )
     print(f"\n{run_name(config)} on {config.data.name}, test split")
     print(evaluation.results_table(results))
-    print(f"\nEverything is in {output_dir}")
+    print(f"\nEverything is in {output_dir}. What to do next:")
+    for title, command in _next_commands(config, output_dir):
+        print(f"\n{title}:\n  {command}")
+
+
+def _next_commands(config, output_dir):
+    """What a user may want after a training: pairs of a title and a command.
+
+    The commands have the flags of this run, where their scripts know them.
+
+    Args:
+        config: The run's configuration.
+        output_dir: The run's folder.
+    """
+    from caltrain_tf.experiments.matrix import run_name
+
+    values, scripts = flags.FLAGS, pathlib.Path(__file__).parent
+
+    def command(script, *arguments):
+        return shlex.join(["python", os.path.relpath(script), *arguments])
+
+    def typed(*names):
+        present = (values[name] for name in names if values[name].present)
+        return [flag.serialize() for flag in present]
+
+    file = config_flags.get_config_filename(values["config"])
+    # The default is an absolute path.
+    if not values["config"].present:
+        file = os.path.relpath(file)
+    settings = [f"--config={file}"]
+    overrides = config_flags.get_override_values(values["config"])
+    # Those that a study varies.
+    varied = ("seed", "loss.primary", "loss.secondary", "interleaved.enabled")
+    settings += [
+        f"--config.{key}={value}"
+        for key, value in overrides.items()
+        if key not in varied
+    ]
+    if values.init_from is not None:
+        settings.append(f"--config.init_from={values.init_from}")
+    devices = typed("data_dir", "tpu", "num_gpus")
+
+    primary, objective = config.loss.primary, run_name(config)
+    title, secondary, other = "Without the secondary loss", NONE, primary
+    if config.loss.secondary is None:
+        title, secondary = "With a secondary loss", "sb_ece"
+        objective = other = f"{primary}+{secondary}"
+    again = [f"--primary={primary}", f"--secondary={secondary}"]
+    if config.interleaved.enabled:
+        again.append("--nointerleaved")
+    if "seed" in overrides:
+        again.append(f"--config.seed={config.seed}")
+    study_dir = os.path.join("studies", pathlib.Path(file).stem)
+    if values.output_dir is not None:
+        beside = values.output_dir.rstrip("/")
+        again.append(f"--output_dir={beside}-{other}")
+        study_dir = f"{beside}-study"
+    objectives = ",".join(dict.fromkeys(["nll", primary, objective]))
+    return [
+        (
+            f"{title}, to compare",
+            command(
+                sys.argv[0],
+                *settings,
+                *again,
+                *devices,
+                *typed("multi_worker"),
+            ),
+        ),
+        (
+            "Under shift, 15 corruptions at 5 severities",
+            command(
+                scripts / "shift_benchmark.py",
+                f"--run_dir={output_dir}",
+                *devices,
+                *typed("multi_worker"),
+            ),
+        ),
+        (
+            "A study of objectives over seeds",
+            command(
+                scripts / "study.py",
+                *settings,
+                f"--objectives={objectives}",
+                "--seeds=0,1,2",
+                f"--output_dir={study_dir}",
+                *devices,
+            ),
+        ),
+        (
+            "A page of tables and figures of this run, or of a folder of runs",
+            command(scripts / "report.py", output_dir, "--output=report.html"),
+        ),
+    ]
 
 
 def read_integers(flag):

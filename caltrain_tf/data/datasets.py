@@ -31,7 +31,7 @@ def get(
     |---|---|---|---|
     | `cifar10`, `cifar100` | 45,000 | 5,000 | 10,000 |
     | `imagenet` | 1,255,544 | 25,623 | 50,000 |
-    | `digits`, embedded | 1,150 | 287 | 360 |
+    | `digits`, embedded | 800 | 397 | 600 |
     | another of TensorFlow Datasets | 90% of `train` | 10% | `test` |
     | `folder:PATH` | 90% of `PATH/train` | 10% | `PATH/test` |
     | `npz:PATH`, `PATH.npz` | 90% of `x_train` | 10% | `x_test` |
@@ -76,7 +76,7 @@ def get(
         >>> import caltrain_tf as ct
         >>> digits = ct.data.get("digits")
         >>> digits.num_examples
-        {'train': 1150, 'calibration': 287, 'test': 360}
+        {'train': 800, 'calibration': 397, 'test': 600}
         >>> images, labels = next(iter(digits.train_batches(128, epoch=3)))
         >>> images.shape, labels.shape
         (TensorShape([128, 32, 32, 3]), TensorShape([128]))

@@ -15,8 +15,9 @@ from caltrain_tf.data.imagenet import File
 from caltrain_tf.data.imagenet import JpegRecords
 from caltrain_tf.data.pipeline import InMemoryImages
 
-# Of the embedded digits, the last fifth.
-_NUM_TEST_DIGITS = 360
+# Of the 1,797 embedded digits, the last ones. A third of them: an ECE of fewer
+# images is mostly noise.
+_NUM_TEST_DIGITS = 600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,14 +92,14 @@ SPECS = {
         tfds_name=None,
         num_classes=10,
         image_shape=(32, 32, 3),
-        # 1,150, 287 and 360 images.
+        # 800, 397 and 600 images.
         splits={
-            "train": "train[:80%]",
-            "calibration": "train[80%:]",
+            "train": "train[:800]",
+            "calibration": "train[800:]",
             "test": "test",
         },
-        mean=(0.3057, 0.3057, 0.3057),
-        std=(0.3235, 0.3235, 0.3235),
+        mean=(0.3049, 0.3049, 0.3049),
+        std=(0.3224, 0.3224, 0.3224),
         max_shift=2,
         flip=False,
     ),

@@ -4,6 +4,15 @@ from caltrain_tf import metrics
 from caltrain_tf import posthoc
 
 CALIBRATORS = {"ts": "nll", "ts_sb_ece": "sb_ece"}
+_LEGEND = """\
+none       the network as it was trained
+TS         its logits divided by a temperature, which is chosen by the
+           likelihood of the calibration split
+TS-SB-ECE  the same, chosen by the soft-binned calibration error instead
+Lower is better in every row but the last. ECE, KS error and mean-sweep CE are
+distances between confidence and accuracy; ECE is l2 over 15 bins of equal mass.
+A temperature below 1 raises the confidence of an under-confident network, one
+above 1 lowers that of an over-confident one."""
 
 
 def fit_calibrators(logits, labels):
@@ -75,7 +84,15 @@ def final_results(test, calibrators):
 
 
 def results_table(results):
-    """The main figures as a table for the terminal, in percent."""
+    """The main figures as a table for the terminal, with a legend.
+
+    Args:
+        results: Of `final_results`.
+
+    Returns:
+        Lines of text: one column without scaling and one for each calibrator,
+        then what the columns and rows mean.
+    """
     rows = [
         ("", "none", *(name.upper().replace("_", "-") for name in CALIBRATORS))
     ]
@@ -102,4 +119,4 @@ def results_table(results):
         f"{row[0]:<20}" + "".join(f"{cell:>12}" for cell in row[1:])
         for row in rows
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _LEGEND])

@@ -5,10 +5,10 @@ from keras import ops
 
 from caltrain_tf.losses.base import FunctionLoss
 from caltrain_tf.losses.base import loss_function
-from caltrain_tf.ops import inputs
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops.replicas import gather_over_replicas
-from caltrain_tf.ops.running_sums import sums_below_and_at
+from caltrain_tf.ops.ties import is_first_of_ties
+from caltrain_tf.ops.ties import sums_over_ties
 
 # The least share of triples of distinct examples, by weight, among all: of
 # three equal weights it is 2/9, of two examples 0.
@@ -51,9 +51,9 @@ def esd(batch):
         Yoon et al., "ESD: Expected Squared Difference as a Tuning-Free
         Trainable Calibration Measure", 2023.
     """
-    confidence = predictions.confidence(batch.predictions, batch.from_logits)
+    confidence, doubt = _confidence_and_doubt(batch)
     correct = predictions.correctness(batch.labels, batch.predictions)
-    doubt, gap, weight = _doubt(batch), correct - confidence, batch.weight
+    gap, weight = correct - confidence, batch.weight
     if batch.cross_replica:
         together = ops.stack([doubt, gap, weight], axis=1)
         together = gather_over_replicas(together)
@@ -63,12 +63,17 @@ def esd(batch):
     doubt, gap, weight = (ops.take(x, order) for x in (doubt, gap, weight))
     gap = weight * gap
     terms = ops.stack([gap, ops.square(gap)], axis=1)
-    below, at = sums_below_and_at(doubt, terms)
-    # Of all j other than i: the sum of g_ij, and that of its squares.
-    sums, squares = ops.unstack(below + at - terms, 2, axis=1)
+    # Up to and with the last one of equal confidences, and without i itself:
+    # the sum over j of g_ij, and that of its squares.
+    is_first = is_first_of_ties(doubt)
+    is_last = ops.concatenate([is_first[1:], is_first[:1]])
+    running = ops.where(is_last[:, None], ops.cumsum(terms, axis=0), 0.0)
+    others = sums_over_ties(is_first, running) - terms
+    sums, squares = ops.unstack(others, 2, axis=1)
     pairs = ops.square(sums) - squares
-    total, second, third = (ops.sum(weight**power) for power in (1, 2, 3))
-    triples = total**3 - 3.0 * total * second + 2.0 * third
+    total, squared = ops.sum(weight), ops.square(weight)
+    triples = total**3 - 3.0 * total * ops.sum(squared)
+    triples = triples + 2.0 * ops.sum(squared * weight)
     is_defined = triples > _SMALLEST_SHARE * total**3
     mean = ops.sum(weight * pairs) / ops.where(is_defined, triples, 1.0)
     return ops.where(is_defined, mean, 0.0 * mean)
@@ -79,17 +84,19 @@ class ESD(FunctionLoss, function=esd, name="esd"):
     """`esd` as a loss for `model.compile`."""
 
 
-def _doubt(batch):
-    """What sorts examples by confidence, highest confidence lowest, `(n,)`.
+def _confidence_and_doubt(batch):
+    """The confidence, and what sorts examples by it in reverse, both `(n,)`.
 
-    Of logits it is sum_k exp(z_k - z_max) without the largest itself, which
-    tells saturated examples apart whose confidence is 1 in float32.
+    Of logits, the doubt is 1 / confidence - 1, summed without the largest
+    class, which is 1: it tells saturated examples apart whose confidence is 1
+    in float32.
     """
-    y_pred = ops.stop_gradient(batch.predictions)
+    y_pred = batch.predictions
     if not batch.from_logits:
-        return -ops.max(y_pred, axis=-1)
-    largest = ops.max(y_pred, axis=-1, keepdims=True)
-    predicted = ops.expand_dims(inputs.first_argmax(y_pred), -1)
-    is_largest = predicted == inputs.class_range(y_pred.shape[1])
-    powers = ops.where(is_largest, 0.0, ops.exp(y_pred - largest))
-    return ops.sum(powers, axis=-1)
+        confidence = ops.max(y_pred, axis=-1)
+        return confidence, -confidence
+    powers = ops.exp(y_pred - ops.max(y_pred, axis=-1, keepdims=True))
+    total = ops.sum(powers, axis=-1)
+    others = ops.sum(ops.where(powers == 1.0, 0.0, powers), axis=-1)
+    # Classes that share the largest logit count 1 each, but for one of them.
+    return 1.0 / total, others + (ops.round(total - others) - 1.0)

@@ -2,7 +2,8 @@
 
 from keras import ops
 
-from caltrain_tf.ops.running_sums import sums_below_and_at
+from caltrain_tf.ops.ties import is_first_of_ties
+from caltrain_tf.ops.ties import sums_over_ties
 
 
 def laplacian_quadratic_form(points, coefficients, width):
@@ -29,6 +30,11 @@ def laplacian_quadratic_form(points, coefficients, width):
     # Centred, so that neither factor leaves the range of float32.
     rising = ops.exp((x - 0.5) / width)
     falling = ops.exp((0.5 - x) / width)
-    below, at = sums_below_and_at(x, ops.stack([e * rising, e], axis=1))
-    left, equal = below[:, 0], at[:, 1]
+    before = ops.cumsum(e * rising)
+    before = ops.concatenate([ops.zeros_like(e[:1]), before[:-1]])
+    # What lies strictly to the left of equal points is the running sum at the
+    # first of them; the others add 0 to that.
+    is_first = is_first_of_ties(x)
+    terms = ops.stack([ops.where(is_first, before, 0.0), e], axis=1)
+    left, equal = ops.unstack(sums_over_ties(is_first, terms), 2, axis=1)
     return ops.sum(e * (equal + 2.0 * falling * left))

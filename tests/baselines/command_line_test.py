@@ -1,12 +1,15 @@
 """What a user types first, and types wrong."""
 
 import ast
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 
 import caltrain_tf as ct
@@ -14,6 +17,8 @@ from baselines import command_line
 from tests.baselines.scripts import ROOT
 from tests.baselines.scripts import run_here
 from tests.baselines.scripts import start
+from tests.experiments.configs import TINY_FLAGS
+from tests.experiments.configs import load
 
 TRAINING = "primary secondary interleaved tpu num_gpus multi_worker data_dir"
 POOL = "parallel ray run_cpus run_gpus"
@@ -262,6 +267,140 @@ def test_mistakes_of_ours_keep_their_traceback():
     assert is_message(lambda: open("/nowhere/at/all"))
     assert not is_message(lambda: int("a"))
     assert not is_message(lambda: command_line.read_integers(None))
+
+
+def next_commands(output):
+    """The commands that a training ends with, as lists of arguments."""
+    _, _, end = output.partition("What to do next:")
+    found = re.findall(r"^  python baselines/(.*)", end, re.M)
+    return [shlex.split(command) for command in found]
+
+
+def check_arguments(script, *arguments):
+    done = run(script, *arguments, "--only_check_args")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_to_do_after_a_training(tmp_path):
+    folder = tmp_path / "a run"
+    flags = [
+        "--primary=focal",
+        f"--output_dir={folder}",
+        f"--config={ROOT / 'configs' / 'quickstart.py'}",
+        *(f"--config.{key}={value}" for key, value in TINY_FLAGS.items()),
+        "--config.epochs=1",
+        "--config.optimizer.decay_epochs=()",
+    ]
+    done = run_here("cifar/train.py", *flags, "--secondary=sb_ece")
+    assert done.returncode == 0, done.stderr
+    assert "TS-SB-ECE  the same, chosen by" in done.stdout
+    again, shift, study, report = next_commands(done.stdout)
+
+    # The same without the secondary loss, then back again.
+    done = run_here(*again)
+    assert done.returncode == 0, done.stderr
+    assert "Without the secondary loss" not in done.stdout
+    assert (tmp_path / "a run-focal" / "results.json").exists()
+    back, *_ = next_commands(done.stdout)
+    assert set(back) > {"--primary=focal", "--secondary=sb_ece"}
+    assert f"--output_dir={folder}-focal-focal+sb_ece" in back
+    check_arguments(*back)
+
+    done = run_here(
+        *shift, "--corruptions=contrast", "--severities=1", "--num_examples=8"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (folder / "shift.csv").exists()
+    page = tmp_path / "page.html"
+    assert report[-1] == "--output=report.html"
+    done = run_here(*report[:-1], f"--output={page}")
+    assert done.returncode == 0, done.stderr
+    assert "Focal + SB-ECE" in page.read_text()
+    assert "--objectives=nll,focal,focal+sb_ece" in study
+    assert f"--output_dir={folder}-study" in study
+    assert "--config.batch_size=32" in study
+    check_arguments(*study)
+
+
+@pytest.mark.parametrize(
+    ("script", "config", "arguments", "expected"),
+    [
+        # No flag: the configuration of the script, named for `study.py`.
+        (
+            "imagenet/train.py",
+            "imagenet",
+            {},
+            {
+                "imagenet/train.py": "--config=configs/imagenet.py "
+                "--primary=nll --secondary=sb_ece",
+                "shift_benchmark.py": "--run_dir=runs/nll",
+                "study.py": "--config=configs/imagenet.py "
+                "--objectives=nll,nll+sb_ece --seeds=0,1,2 "
+                "--output_dir=studies/imagenet",
+                "report.py": "runs/nll --output=report.html",
+            },
+        ),
+        (
+            "cifar/train.py",
+            "cifar10",
+            {
+                "primary": "mse",
+                "config.loss.secondary": "s_avuc",
+                "interleaved": True,
+                "config.interleaved.held_out_fraction": 0.25,
+                "config.seed": 7,
+                "data_dir": "data",
+                "output_dir": "here/",
+            },
+            {
+                "cifar/train.py": "--config=configs/cifar10.py "
+                "--config.interleaved.held_out_fraction=0.25 --primary=mse "
+                "--secondary=none --nointerleaved --config.seed=7 "
+                "--output_dir=here-mse --data_dir=data",
+                "shift_benchmark.py": "--run_dir=here/ --data_dir=data",
+                "study.py": "--config=configs/cifar10.py "
+                "--config.interleaved.held_out_fraction=0.25 "
+                "--objectives=nll,mse,mse+s_avuc-interleaved --seeds=0,1,2 "
+                "--output_dir=here-study --data_dir=data",
+                "report.py": "here/ --output=report.html",
+            },
+        ),
+    ],
+)
+def test_next_commands_have_the_flags_of_the_run(
+    script, config, arguments, expected, tmp_path, monkeypatch
+):
+    settings = load(config)
+    for flag, value in arguments.items():
+        if flag.startswith("config."):
+            key = flag.removeprefix("config.")
+            settings.update_from_flattened_dict({key: value})
+    settings.loss.primary = arguments.get("primary", settings.loss.primary)
+    settings.interleaved.enabled = "interleaved" in arguments
+    monkeypatch.chdir(tmp_path)
+    for folder in ("baselines", "configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    # A finished run: what is there is shown.
+    run_dir = tmp_path / arguments.get("output_dir", "runs/nll")
+    run_dir.mkdir(parents=True)
+    (run_dir / "config.json").write_text(json.dumps(settings.to_dict()))
+    logits = 2 * np.eye(3, dtype="float32")[[0, 1, 2, 0, 1, 2, 0, 1]]
+    labels = np.array([0, 1, 2, 0, 1, 2, 1, 0])
+    calibrators = ct.evaluation.fit_calibrators(logits, labels)
+    results = ct.evaluation.final_results((logits, labels), calibrators)
+    (run_dir / "results.json").write_text(json.dumps(results))
+    typed = [
+        f"--{flag}" if value is True else f"--{flag}={value}"
+        for flag, value in arguments.items()
+    ]
+    process = start(script, *typed, cwd=tmp_path)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert next_commands(output) == [
+        [name, *text.split()] for name, text in expected.items()
+    ]
+    for command in next_commands(output)[:3]:
+        check_arguments(*command)
 
 
 def commands(path):

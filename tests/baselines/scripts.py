@@ -17,14 +17,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 SCRIPTS = ROOT / "baselines"
 
 
-def start(script, *arguments):
+def start(script, *arguments, cwd=ROOT):
     """Starts `python baselines/SCRIPT ARGUMENTS` as a user starts it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     # Set by our conftest.py; a user has it not.
     environment.pop("TF_CPP_MIN_LOG_LEVEL")
     return subprocess.Popen(
         [sys.executable, f"baselines/{script}", *map(str, arguments)],
-        cwd=ROOT,
+        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

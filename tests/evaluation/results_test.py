@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -59,4 +61,9 @@ def test_values_are_those_of_the_metrics(results):
 def test_the_table_shows_them(results):
     table = ct.evaluation.results_table(results[1])
     assert f"{100 * results[1]['ece_ts_sb_ece']:.2f}" in table
-    assert "TS-SB-ECE" in table
+    _, header, *rows = table.splitlines()
+    assert header.split() == ["none", "TS", "TS-SB-ECE"]
+    # The legend says what each column is.
+    legend = "\n".join(rows)
+    for column in header.split():
+        assert re.search(rf"^{column}  ", legend, re.M), column

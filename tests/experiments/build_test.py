@@ -55,6 +55,11 @@ def test_a_mistyped_key_is_an_error():
 def test_the_trainer_follows_the_configuration():
     config = load("quickstart")
     config.precision = "mixed_bfloat16"
+    config.batch_size = 64
+    config.optimizer.learning_rate = 0.1
+    config.optimizer.warmup_epochs = 1
+    config.optimizer.decay_epochs = (10, 13)
+    config.optimizer.decay_ratio = 0.2
     trainer = build.build_trainer(
         config, tf.distribute.get_strategy(), build.build_data(config), 100
     )

@@ -74,8 +74,8 @@ def test_any_option_of_either_loss_can_be_searched():
     # Of the type that the configuration has.
     assert [type(value) for value in space[1].values] == [int, int]
     with config.unlocked():
-        config.search.margin = (1.0,)
-    with pytest.raises(ValueError, match="`search` must be.*'margin'"):
+        config.search.colour = (1.0,)
+    with pytest.raises(ValueError, match="`search` must be.*'colour'"):
         room.search_space(config)
     with config.unlocked():
         del config.search

@@ -111,7 +111,7 @@ def test_interleaved_training(interleaved):
     logits, labels = ct.evaluation.load_predictions(
         folder / "predictions" / "test.npz"
     )
-    assert logits.shape == (360, 10) and labels.shape == (360,)
+    assert logits.shape == (600, 10) and labels.shape == (600,)
     assert (folder / "reliability.png").read_bytes()[1:4] == b"PNG"
     assert list((folder / "summaries").iterdir())
     # Once it is finished, nothing is read but its results.
@@ -186,7 +186,7 @@ def test_a_network_of_a_file_in_a_bucket(interleaved, small):
     logits, _ = ct.evaluation.load_predictions(
         "ram://bucket/train/predictions/test.npz"
     )
-    assert logits.shape == (360, 10)
+    assert logits.shape == (600, 10)
     trained = ct.models.load("ram://bucket/train/model.keras")
     assert trained.count_params() == ct.models.load(small).count_params()
     assert train(config, "ram://bucket/train") == results
