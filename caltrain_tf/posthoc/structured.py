@@ -111,7 +111,7 @@ class StructuredVectorScaling(StructuredCalibrator):
             given strength, and False with cross-validation.
         cv: Number of folds for that; of large data, only the first of them
             are held out.
-        max_iterations: Of L-BFGS.
+        max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.
@@ -164,7 +164,7 @@ class StructuredMatrixScaling(StructuredCalibrator):
             given strength, and False with cross-validation.
         cv: Number of folds for that; of large data, only the first of them
             are held out.
-        max_iterations: Of L-BFGS.
+        max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.
