@@ -7,7 +7,7 @@ import caltrain_tf as ct
 from caltrain_tf.report.rows import rows_files
 from tests.report import fake_runs
 
-SETTING = "digits wrn-10-1 8 epochs batch 32"
+SETTING = "digits wrn-10-1 12 epochs batch 32"
 
 
 def test_every_run_is_a_result_row(runs, rows):
