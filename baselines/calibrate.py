@@ -6,6 +6,12 @@ python baselines/calibrate.py --outputs=network.npz
 The first takes the predictions of a run; the second a file with the arrays
 `calibration_logits`, `calibration_labels`, `test_logits` and `test_labels` of
 any network. Temperatures are fitted on the calibration part alone.
+
+A file with `clean_logits`, `clean_labels`, `corrupted_logits` (corruptions,
+severities, examples, classes) and `corrupted_labels` (examples) gets a second
+table, of the means over corruptions at each severity. Temperatures are fitted
+on the first half of the clean examples, and the second half is the clean test
+set. The corrupted images must not be those of the first half.
 """
 
 import pathlib
@@ -17,6 +23,7 @@ from absl import flags
 RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of a finished run.")
 OUTPUTS = flags.DEFINE_string("outputs", None, "File of a network's outputs.")
 SPLITS = ("calibration", "test")
+SHIFTED = ("clean", "corrupted")
 
 
 def read_run(folder):
@@ -36,10 +43,7 @@ def read_run(folder):
 
 
 def read_outputs(path):
-    """The same of a file with all four arrays."""
-    names = [
-        f"{split}_{kind}" for split in SPLITS for kind in ("logits", "labels")
-    ]
+    """The same of a file; also of the split `corrupted`, if there is one."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
@@ -48,20 +52,75 @@ def read_outputs(path):
             "`outputs` must be an .npz file of arrays, as `numpy.savez` "
             f"writes it. Received: {path!r}: {error}"
         ) from error
+    splits = SHIFTED if "corrupted_logits" in found else SPLITS
+    names = [
+        f"{split}_{kind}" for split in splits for kind in ("logits", "labels")
+    ]
     missing = [name for name in names if name not in found]
     if missing:
         raise ValueError(
             f"`outputs` must have the arrays {', '.join(names)}. Received: "
             f"{path!r} without {', '.join(missing)}"
         )
-    return {
+    pairs = {
         split: (found[f"{split}_logits"], found[f"{split}_labels"])
-        for split in SPLITS
+        for split in splits
+    }
+    if splits == SPLITS:
+        return pairs
+    logits, labels = pairs["corrupted"]
+    if logits.ndim != 4 or logits.shape[2:3] != labels.shape:
+        raise ValueError(
+            "`outputs` must have corrupted_logits (corruptions, severities, "
+            "examples, classes) and corrupted_labels (examples,). Received: "
+            f"the shapes {logits.shape} and {labels.shape} in {path!r}"
+        )
+    logits, labels = pairs["clean"]
+    half = len(labels) // 2
+    return {
+        "calibration": (logits[:half], labels[:half]),
+        "test": (logits[half:], labels[half:]),
+        "corrupted": pairs["corrupted"],
     }
 
 
+def shift_rows(splits, calibrators):
+    """Measures of all sets, as `ct.evaluation.evaluate_shift` has them."""
+    from caltrain_tf import metrics
+
+    corrupted, labels = splits["corrupted"]
+    sets = {("none", 0): splits["test"]}
+    for corruption, severity in np.ndindex(corrupted.shape[:2]):
+        logits = corrupted[corruption, severity].astype(np.float32)
+        sets[str(corruption), severity + 1] = logits, labels
+    measures = {
+        "ece": metrics.calibration_error,
+        "accuracy": metrics.accuracy,
+        "nll": metrics.negative_log_likelihood,
+        "brier": metrics.brier_score,
+    }
+    rows = []
+    for (corruption, severity), (logits, labels) in sets.items():
+        scaled = {"none": logits} | {
+            name: calibrator.transform(logits)
+            for name, calibrator in calibrators.items()
+        }
+        rows += [
+            {
+                "corruption": corruption,
+                "severity": severity,
+                "calibrator": calibrator,
+                "metric": metric,
+                "value": function(outputs, labels, from_logits=True),
+            }
+            for calibrator, outputs in scaled.items()
+            for metric, function in measures.items()
+        ]
+    return rows
+
+
 def main(_):
-    """Prints the table."""
+    """Prints the tables."""
     from caltrain_tf import evaluation
 
     if (RUN_DIR.value is None) == (OUTPUTS.value is None):
@@ -73,6 +132,9 @@ def main(_):
     calibrators = evaluation.fit_calibrators(*splits["calibration"])
     results = evaluation.final_results(splits["test"], calibrators)
     print(evaluation.results_table(results))
+    if "corrupted" in splits:
+        rows = shift_rows(splits, calibrators)
+        print(f"\n{evaluation.severity_table(rows)}")
 
 
 if __name__ == "__main__":

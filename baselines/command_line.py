@@ -64,12 +64,16 @@ def define_training(default_config):
     Args:
         default_config: The name of a file in `configs/`.
     """
-    flags.DEFINE_string("primary", None, "Primary loss: nll, focal or mse.")
+    flags.DEFINE_string(
+        "primary",
+        None,
+        "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
+    )
     flags.DEFINE_string(
         "secondary",
         None,
         "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, sb_marginal_ece, "
-        "or none.",
+        "esd, mdca, dca, mbls, acls, or none.",
     )
     flags.DEFINE_bool(
         "interleaved",
@@ -97,6 +101,43 @@ def define_training(default_config):
         "First and last step to profile for TensorBoard, such as 10,20.",
     )
     return define_config(default_config, "Configuration file.")
+
+
+def define_pool():
+    """Defines the flags that say where several runs are done."""
+    flags.DEFINE_integer(
+        "parallel",
+        1,
+        "Runs at a time on this machine, which share its processor and GPUs.",
+    )
+    flags.DEFINE_string(
+        "ray",
+        None,
+        "Do the runs on a Ray cluster: `auto` for the one of this machine, "
+        "`local` for a new one on this machine alone, or its address. Folders "
+        "must be ones that all nodes see.",
+    )
+    flags.DEFINE_integer("run_cpus", 1, "With --ray, processors of one run.")
+    flags.DEFINE_float("run_gpus", 0, "With --ray, GPUs of one run.")
+
+
+def open_pool():
+    """The pool that the flags of `define_pool` describe."""
+    from caltrain_tf.experiments import pool
+
+    values = flags.FLAGS
+    on_ray = values.ray is not None
+    here, there = ("parallel", "num_gpus"), ("run_cpus", "run_gpus")
+    for name in here if on_ray else there:
+        if values[name].present:
+            raise ValueError(
+                f"--{name} only counts {'without' if on_ray else 'with'} --ray."
+            )
+    if on_ray:
+        return pool.RayPool(
+            values.ray, values.run_cpus, values.run_gpus, values.tpu
+        )
+    return pool.LocalPool(values.parallel, values.num_gpus, values.tpu)
 
 
 def read_training(config_holder):
@@ -139,7 +180,7 @@ def train(config_holder):
     from caltrain_tf import evaluation
     from caltrain_tf import experiments
     from caltrain_tf import training
-    from caltrain_tf.experiments.matrix import run_name
+    from caltrain_tf.experiments.config import run_name
 
     values = flags.FLAGS
     config = read_training(config_holder)

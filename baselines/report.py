@@ -10,6 +10,7 @@ LaTeX.
 """
 
 import os
+import shlex
 import shutil
 import sys
 
@@ -21,7 +22,7 @@ DIRICHLET = flags.DEFINE_bool(
     "dirichlet",
     False,
     "Fit Dirichlet calibration to the predictions of runs whose results do not "
-    "have it; takes seconds to minutes a run.",
+    "have it; takes seconds to minutes per run.",
 )
 OVERWRITE = flags.DEFINE_bool(
     "overwrite", False, "Replace files that are not of an earlier report."
@@ -46,14 +47,24 @@ def main(folders):
         raise ValueError("Pass the folders of runs.")
     rows = report.collect(folders, dirichlet=DIRICHLET.value, progress=show)
     text, paths = report.write_report(
-        rows, OUTPUT.value, overwrite=OVERWRITE.value, progress=show
+        rows,
+        OUTPUT.value,
+        command=shlex.join(["python", *sys.argv]),
+        overwrite=OVERWRITE.value,
+        progress=show,
     )
     if sys.stderr.isatty():
         sys.stderr.write("\n")
-    for row in rows.left_out:
-        print(f"Left out: {row['folder']}, {row['part']}: {row['reason']}")
+    for row in rows.left_out.itertuples():
+        print(f"Left out: {row.folder}, {row.part}: {row.reason}")
     print(f"\n{text}\n")
-    print(f"Best of a column *, too inaccurate to compete †.\n{paths[-1]}")
+    for mark, meaning in (
+        ("*", "best of a column"),
+        ("†", "gives up 1% accuracy or more, and does not compete"),
+    ):
+        if mark in text:
+            print(f"{mark} {meaning}")
+    print(paths[-1])
     for folder in dict.fromkeys(map(os.path.dirname, paths[:-1])):
         print(f"{folder}{os.sep}")
 

@@ -60,7 +60,7 @@ def main(_):
     import caltrain_tf as ct
     from caltrain_tf import checks
     from caltrain_tf.experiments import shift
-    from caltrain_tf.experiments.figure_file import save_figure
+    from caltrain_tf.experiments.train import save_figure
 
     room = ct.data.corruptions
     corruptions = CORRUPTIONS.value or room.NAMES

@@ -4,6 +4,8 @@ python baselines/study.py --config=configs/cifar10.py --output_dir=studies/paper
 python baselines/study.py --config=configs/quickstart.py \
       --output_dir=studies/small --seeds=0,1,2 --parallel=2 --shift \
       --objectives=nll,focal+sb_ece,nll+s_avuc-interleaved
+python baselines/study.py --config=configs/cifar10.py --ray=auto --run_cpus=8 \
+      --run_gpus=1 --output_dir=studies/paper
 
 Each run is a process of its own and a run folder of its own,
 `<output_dir>/<objective>/seed<k>`, with what the process says in `log.txt`.
@@ -11,9 +13,6 @@ Stopped at any moment, the same command goes on; finished runs are skipped, and
 one that fails does not stop the others. The predictions of `--shift` stay in
 `predictions/` of each run.
 """
-
-import functools
-import os
 
 import command_line
 from absl import flags
@@ -26,7 +25,9 @@ OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Folder of the study.", required=True
 )
 PRIMARIES = flags.DEFINE_list(
-    "primaries", None, "Primary losses; all by default."
+    "primaries",
+    None,
+    "Primary losses; by default those of the paper: nll, focal, mse.",
 )
 SECONDARIES = flags.DEFINE_list(
     "secondaries",
@@ -48,7 +49,6 @@ TUNED = flags.DEFINE_string(
     "baselines/tune.py made (its best.json, or a folder of them), or a JSON "
     'file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
 )
-PARALLEL = flags.DEFINE_integer("parallel", 1, "Runs at a time.")
 SHIFT = flags.DEFINE_bool("shift", False, "Measure each run under shift, too.")
 SHIFT_CORRUPTIONS = flags.DEFINE_list(
     "shift_corruptions", None, "Which corruptions; all 15 by default."
@@ -61,17 +61,10 @@ SHIFT_EXAMPLES = flags.DEFINE_integer(
 )
 DATA_DIR = flags.DEFINE_string("data_dir", None, "TensorFlow Datasets' folder.")
 TPU = flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
-STORAGE = flags.DEFINE_string(
-    "storage",
-    None,
-    "Database or journal file of Optuna. Workers with the same command, on "
-    "many machines, take the runs from it; --output_dir should be a folder "
-    "that they share.",
+NUM_GPUS = flags.DEFINE_integer(
+    "num_gpus", None, "GPUs of each run on this machine."
 )
-STUDY_NAME = flags.DEFINE_string(
-    "study_name", None, "In the storage; the name of --output_dir by default."
-)
-NUM_GPUS = flags.DEFINE_integer("num_gpus", None, "GPUs of each run.")
+command_line.define_pool()
 # What a study varies, by the flag that says how.
 _VARIED = {
     "seed": "seeds",
@@ -81,11 +74,11 @@ _VARIED = {
 }
 
 
-def read_settings():
+def read_runs():
     """The runs that the flags ask for."""
-    from caltrain_tf import losses
-    from caltrain_tf.experiments import matrix
-    from caltrain_tf.experiments.overrides import read_tuned
+    from caltrain_tf.data import corruptions
+    from caltrain_tf.experiments import config
+    from caltrain_tf.experiments import shift
 
     for key in config_flags.get_override_values(flags.FLAGS["config"]):
         if key in _VARIED:
@@ -94,96 +87,56 @@ def read_settings():
             )
     objectives = OBJECTIVES.value
     if objectives is None:
-        objectives = matrix.cross(
-            PRIMARIES.value or losses.PRIMARY,
-            SECONDARIES.value or matrix.SECONDARIES,
+        objectives = config.cross(
+            PRIMARIES.value or config.PRIMARIES,
+            SECONDARIES.value or config.SECONDARIES,
         )
     elif PRIMARIES.present or SECONDARIES.present:
         raise ValueError("Pass --objectives, or --primaries and --secondaries.")
     tuned = {}
     if TUNED.value is not None:
-        tuned = read_tuned(TUNED.value, CONFIG.value.data.name)
+        tuned = config.read_tuned(TUNED.value, CONFIG.value.data.name)
         without = [name for name in objectives if name not in tuned]
         print(f"Not tuned: {', '.join(without) or 'none'}")
-    return matrix.settings(
+    measured = None
+    if SHIFT.value:
+        measured = shift.shift_options(
+            SHIFT_CORRUPTIONS.value or corruptions.NAMES,
+            command_line.read_integers(SHIFT_SEVERITIES),
+            SHIFT_EXAMPLES.value,
+        )
+    return config.study_runs(
         CONFIG.value,
         objectives,
         command_line.read_integers(SEEDS),
         OUTPUT_DIR.value,
         tuned,
-    )
-
-
-def read_shift():
-    """What is to be measured under shift, or None."""
-    from caltrain_tf.data import corruptions
-    from caltrain_tf.experiments import run_state
-
-    if not SHIFT.value:
-        return None
-    return run_state.shift_options(
-        SHIFT_CORRUPTIONS.value or corruptions.NAMES,
-        command_line.read_integers(SHIFT_SEVERITIES),
-        SHIFT_EXAMPLES.value,
-    )
-
-
-def choose_queue(shift):
-    """What makes the queue that runs are taken from."""
-    if STORAGE.value is None:
-        from caltrain_tf.experiments.run_queue import RunQueue
-
-        return RunQueue
-    # Only here: it needs Optuna.
-    from caltrain_tf.experiments.storage_queue import StorageQueue
-
-    folder = os.path.basename(os.path.abspath(OUTPUT_DIR.value))
-    return functools.partial(
-        StorageQueue,
-        storage=STORAGE.value,
-        name=STUDY_NAME.value or folder,
-        parallel=PARALLEL.value,
-        shift=shift,
+        data_dir=DATA_DIR.value,
+        tpu=TPU.value,
+        num_gpus=NUM_GPUS.value,
+        shift=measured,
     )
 
 
 def main(_):
     """Does the runs, and prints what came of them."""
     from caltrain_tf.experiments import build
-    from caltrain_tf.experiments import run_state
-    from caltrain_tf.experiments import summary
-    from caltrain_tf.experiments.study import Study
+    from caltrain_tf.experiments import study
 
-    settings = read_settings()
-    shift = read_shift()
+    runs = read_runs()
     # Here, and not in the log of every run.
-    build.check([setting.config for setting in settings], DATA_DIR.value)
-    study = Study(
-        settings,
-        parallel=PARALLEL.value,
-        shift=shift,
-        make_queue=choose_queue(shift),
-        data_dir=DATA_DIR.value,
-        tpu=TPU.value,
-        num_gpus=NUM_GPUS.value,
-    )
-    print(f"{len(settings)} runs in {OUTPUT_DIR.value}", flush=True)
-    outcome = study.run()
-    results = {
-        setting: run_state.read_results(setting.folder) for setting in settings
-    }
-    rows = [
-        {"objective": setting.objective, **result}
-        for setting, result in results.items()
-        if result is not None
-    ]
-    if rows:
-        print(f"\n{summary.summary_table(rows)}")
+    build.check([run.config for run in runs], DATA_DIR.value)
+    left = study.unfinished(runs)
+    print(f"{len(runs)} runs in {OUTPUT_DIR.value}", flush=True)
+    outcome = study.Outcome()
+    if left:
+        with command_line.open_pool() as pool:
+            outcome = study.do_runs(runs, pool)
+    if table := study.summary_table(runs):
+        print(f"\n{table}")
     if outcome.failures:
-        print(f"\nFailed runs:\n{summary.failures_table(outcome.failures)}")
-    missing = len(settings) - len(rows) - len(outcome.failures)
-    if missing and outcome.stopped_by is None:
-        print(f"\n{missing} runs are finished, but not in this folder.")
+        print("\nFailed runs, which the same command tries again:")
+        print(*outcome.failures, sep="\n")
     print(f"\nEverything is in {OUTPUT_DIR.value}")
     if outcome.stopped_by is not None:
         print("Stopped; the same command goes on.")

@@ -10,8 +10,9 @@ First the secondary loss's threshold, then its temperature, its weight beta and
 the weight decay, with the values of `config.search`; then what --also names,
 such as --also=loss.options.sb_ece.num_bins=5,50. The best trial has the
 lowest ECE on the calibration split among those that give up less than one
-percentage point of accuracy. The same command goes on with what was stopped.
-Started several times with one --storage, workers share the trials.
+percentage point of accuracy. Each trial is a process and a run folder of its
+own, `<output_dir>/trials/<values>`. The same command goes on with what was
+stopped, and tries again what failed.
 """
 
 import os
@@ -41,60 +42,44 @@ flags.DEFINE_integer(
     "a joint search.",
     lower_bound=1,
 )
-flags.DEFINE_string(
-    "storage",
-    None,
-    "A database URL (postgresql://...) or the path of a .journal file where "
-    "workers on many machines meet; OUTPUT_DIR/study.db by default.",
-)
-flags.DEFINE_string("study_name", None, "Of the study in the storage.")
-flags.DEFINE_bool("retry_failed", False, "Try failed trials once more.")
-# Of a run; here it is the study's.
+command_line.define_pool()
+# Of a run; here it is the tuning's.
 flags.FLAGS["output_dir"].help = (
-    "Folder of the study; tuning/<primary>+<secondary> by default. The same "
-    "command goes on with a study that was stopped."
+    "Folder of the tuning; tuning/<primary>+<secondary> by default. The same "
+    "command goes on with a tuning that was stopped."
 )
 
 
 def main(_):
     """Tunes as the flags say, and prints what was found."""
-    from caltrain_tf import training
     from caltrain_tf.experiments import build
-    from caltrain_tf.experiments.matrix import run_name
-    from caltrain_tf.experiments.trials import run_trial
-    from caltrain_tf.experiments.tuning import tune
-    from caltrain_tf.experiments.tuning_report import tuning_table
-    from caltrain_tf.experiments.tuning_report import write_tuning
+    from caltrain_tf.experiments import tune
+    from caltrain_tf.experiments.config import run_name
 
     if FLAGS.multi_worker:
         raise ValueError("Trials run on one machine: no --multi_worker.")
     config = command_line.read_training(CONFIG)
-    # Here, and not in every trial.
+    # Here, and not in the log of every trial.
     build.check([config], FLAGS.data_dir)
     output_dir = FLAGS.output_dir or os.path.join("tuning", run_name(config))
-    strategy = training.get_strategy(tpu=FLAGS.tpu, num_gpus=FLAGS.num_gpus)
-
-    def say(line):
-        print(line, flush=True)
-
-    def run(trial_config, folder):
-        return run_trial(trial_config, folder, FLAGS.data_dir, strategy, say)
-
-    tuning = tune(
-        config,
-        output_dir,
-        run,
-        strategy=FLAGS.strategy,
-        others=FLAGS.also,
-        trials=FLAGS.trials,
-        storage=FLAGS.storage,
-        study_name=FLAGS.study_name,
-        retry_failed=FLAGS.retry_failed,
-        say=say,
-    )
-    best = write_tuning(config, tuning, output_dir)
+    tune.search_space(config, FLAGS.also, FLAGS.data_dir)
+    with command_line.open_pool() as pool:
+        tuning = tune.tune(
+            config,
+            output_dir,
+            pool,
+            strategy=FLAGS.strategy,
+            others=FLAGS.also,
+            trials=FLAGS.trials,
+            data_dir=FLAGS.data_dir,
+            tpu=FLAGS.tpu,
+            num_gpus=FLAGS.num_gpus,
+        )
+    best = tune.write_tuning(config, tuning, output_dir)
     print(f"\n{run_name(config)} on {config.data.name}, calibration split (%)")
-    print(tuning_table(tuning))
+    print(tune.tuning_table(tuning))
+    if any(trial.result is None for trial in tuning.trials.values()):
+        print("\nThe same command tries the failed trials again.")
     print(f"\nBest: {best['flags']}")
     print(f"Everything is in {output_dir}")
 

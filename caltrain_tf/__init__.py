@@ -16,6 +16,7 @@ from caltrain_tf.losses import CompositeLoss
 __version__ = "0.1.0"
 
 _LAZY_ROOMS = (
+    "callbacks",
     "data",
     "evaluation",
     "experiments",

@@ -1,9 +1,9 @@
 """The layers that saved models hold.
 
-Calibration layers take logits or probabilities and return calibrated logits.
-They compute in float32 under any precision policy and do not train. Importing
-`caltrain_tf` registers all layers of this file, so that `.keras` files that
-hold them load.
+Calibration layers take logits or probabilities and return calibrated logits;
+`ConformalSet` returns prediction sets. All compute in float32 under any
+precision policy and do not train. Importing `caltrain_tf` registers all layers
+of this file, so that `.keras` files that hold them load.
 """
 
 import keras
@@ -18,8 +18,8 @@ SMALLEST_PROBABILITY = 1e-12
 LOG_OF_NOTHING = -1e30
 
 
-class CalibrationLayer(keras.layers.Layer):
-    """Base class of the calibration layers; a subclass defines `calibrate`.
+class PredictionLayer(keras.layers.Layer):
+    """Base class of layers that take the predictions of a network.
 
     Args:
         from_probs: Whether inputs are probabilities. Those below
@@ -34,18 +34,33 @@ class CalibrationLayer(keras.layers.Layer):
         self.from_probs = from_probs
         self.multi_label = multi_label
 
-    def call(self, inputs):
-        """Returns calibrated logits of the shape of `inputs`."""
+    def to_logits(self, inputs):
+        """Returns logits `(..., classes)` of at least 2 classes."""
         if self.multi_label:
             inputs = ops.expand_dims(inputs, -1)
-        is_binary = inputs.shape[-1] == 1
-        if is_binary:
+        if inputs.shape[-1] == 1:
             other = 1 - inputs if self.from_probs else ops.zeros_like(inputs)
             inputs = ops.concatenate([other, inputs], axis=-1)
         if self.from_probs:
             inputs = ops.log(ops.maximum(inputs, SMALLEST_PROBABILITY))
-        logits = self.calibrate(inputs)
-        if is_binary:
+        return inputs
+
+    def get_config(self):
+        """Everything that the constructor takes."""
+        return {
+            **super().get_config(),
+            "from_probs": self.from_probs,
+            "multi_label": self.multi_label,
+        }
+
+
+class CalibrationLayer(PredictionLayer):
+    """Base class of the calibration layers; a subclass defines `calibrate`."""
+
+    def call(self, inputs):
+        """Returns calibrated logits of the shape of `inputs`."""
+        logits = self.calibrate(self.to_logits(inputs))
+        if self.multi_label or inputs.shape[-1] == 1:
             logits = logits[..., 1:] - logits[..., :1]
         return ops.squeeze(logits, -1) if self.multi_label else logits
 
@@ -56,14 +71,6 @@ class CalibrationLayer(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         """The shape of the inputs."""
         return input_shape
-
-    def get_config(self):
-        """Everything that the constructor takes."""
-        return {
-            **super().get_config(),
-            "from_probs": self.from_probs,
-            "multi_label": self.multi_label,
-        }
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -138,14 +145,27 @@ class Affine(CalibrationLayer):
         kind: `"vector"` or `"matrix"`.
         log_probabilities: Whether to take the logarithms of the softmax of the
             logits first.
+        temperature: What the logits are divided by before that.
+        centred: Whether to subtract each example's mean over the classes after
+            that.
         **kwargs: Of `CalibrationLayer`.
     """
 
-    def __init__(self, num_classes, kind, log_probabilities=False, **kwargs):
+    def __init__(
+        self,
+        num_classes,
+        kind,
+        log_probabilities=False,
+        temperature=1.0,
+        centred=False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.kind = kind
         self.log_probabilities = log_probabilities
+        self.temperature = float(temperature)
+        self.centred = bool(centred)
         shape = (num_classes,) * (2 if kind == "matrix" else 1)
         self.scale = self.add_weight(
             shape=shape, initializer="zeros", name="scale"
@@ -156,8 +176,11 @@ class Affine(CalibrationLayer):
 
     def calibrate(self, logits):
         """Returns calibrated logits."""
+        logits = logits / self.temperature
         if self.log_probabilities:
             logits = ops.log_softmax(logits, axis=-1)
+        if self.centred:
+            logits = logits - ops.mean(logits, axis=-1, keepdims=True)
         if self.kind == "matrix":
             return ops.matmul(logits, ops.transpose(self.scale)) + self.bias
         return logits * self.scale + self.bias
@@ -169,6 +192,76 @@ class Affine(CalibrationLayer):
             "num_classes": self.num_classes,
             "kind": self.kind,
             "log_probabilities": self.log_probabilities,
+            "temperature": self.temperature,
+            "centred": self.centred,
+        }
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class ConformalSet(PredictionLayer):
+    """Prediction sets `(..., classes)` of booleans; see `ConformalSets`.
+
+    Args:
+        threshold: The largest score of a class that is in the set.
+        method: `"thr"`, `"aps"` or `"raps"`.
+        k_reg: The number of classes without a penalty, for `"raps"`.
+        lam: The penalty of each further class, for `"raps"`.
+        randomized: Whether scores of the last two methods are randomized.
+        seed: Of the random numbers, which go on from call to call.
+        **kwargs: Of `PredictionLayer`.
+    """
+
+    def __init__(
+        self, threshold, method, k_reg, lam, randomized, seed, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.threshold = float(threshold)
+        self.method = method
+        self.k_reg = k_reg
+        self.lam = lam
+        self.randomized = randomized
+        self.seed = seed
+        if randomized:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def call(self, inputs):
+        """Returns which classes are in the sets."""
+        probs = ops.softmax(self.to_logits(inputs), axis=-1)
+        if self.method == "thr":
+            return 1 - probs <= self.threshold
+        order = ops.argsort(-probs, axis=-1)
+        ordered = ops.take_along_axis(probs, order, axis=-1)
+        scores = ops.minimum(ops.cumsum(ordered, axis=-1), 1.0)
+        if self.randomized:
+            scores -= ordered * keras.random.uniform(
+                (*ops.shape(probs)[:-1], 1), seed=self.seed_generator
+            )
+        if self.method == "raps":
+            rank = ops.arange(1, probs.shape[-1] + 1, dtype="float32")
+            scores += self.lam * ops.maximum(rank - self.k_reg, 0.0)
+        return ops.take_along_axis(
+            scores <= self.threshold, ops.argsort(order, axis=-1), axis=-1
+        )
+
+    def compute_output_spec(self, inputs):
+        """Booleans, with an axis of two classes for binary problems."""
+        shape = inputs.shape
+        if self.multi_label:
+            shape = (*shape, 2)
+        elif shape[-1] == 1:
+            shape = (*shape[:-1], 2)
+        return keras.KerasTensor(shape, "bool")
+
+    def get_config(self):
+        """Everything that the constructor takes."""
+        return {
+            **super().get_config(),
+            "threshold": self.threshold,
+            "method": self.method,
+            "k_reg": self.k_reg,
+            "lam": self.lam,
+            "randomized": self.randomized,
+            "seed": self.seed,
         }
 
 

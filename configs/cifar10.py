@@ -40,6 +40,8 @@ def get_config():
         "nll": {"label_smoothing": 0.0},
         "focal": {"gamma": 3.0},
         "mse": {},
+        "dual_focal": {"gamma": 5.0},
+        "bsce_gra": {"gamma": 5.0, "norm": 1.0},
         "sb_ece": {
             "num_bins": 15,
             "temperature": 0.01,
@@ -52,6 +54,11 @@ def get_config():
         "avuc_gs": {"threshold": placeholder(float)},
         "mmce": {"width": 0.4, "weighted": False},
         "sb_marginal_ece": {"num_bins": 15, "temperature": 0.01},
+        "esd": {},
+        "mdca": {},
+        "dca": {},
+        "mbls": {"margin": 10.0},
+        "acls": {"margin": 10.0, "positive": 1.0, "negative": 0.1},
     }
 
     config.interleaved = ml_collections.ConfigDict()
@@ -74,6 +81,9 @@ def get_config():
     config.steps_per_execution = 50
     config.jit_compile = True
     config.evaluate_every = 5
+    # "ts_nll": end with the weights of the evaluated epoch that has the lowest
+    # loss on the calibration split after temperature scaling.
+    config.best = placeholder(str)
     config.keep_checkpoints = 3
     # Also inside epochs: for epochs that take longer than may be lost.
     config.checkpoint_every_steps = placeholder(int)

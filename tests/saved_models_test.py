@@ -61,6 +61,9 @@ for calibrator in (
     ct.posthoc.VectorScaling(),
     ct.posthoc.MatrixScaling(),
     ct.posthoc.DirichletCalibration(),
+    ct.posthoc.StructuredVectorScaling(),
+    ct.posthoc.StructuredMatrixScaling(),
+    ct.posthoc.ConformalSets("raps", k_reg=1, randomized=False),
 ):
     name = type(calibrator).__name__
     # Not separable: labels that can be told apart have no best temperature.

@@ -1,12 +1,5 @@
 """Predictions files, the shift benchmark and statistics over runs."""
 
-from caltrain_tf.evaluation.comparison import best_within_accuracy
-from caltrain_tf.evaluation.comparison import better_sign
-from caltrain_tf.evaluation.comparison import effect_sizes
-from caltrain_tf.evaluation.comparison import mean_effect_sizes
-from caltrain_tf.evaluation.comparison import significance_rows
-from caltrain_tf.evaluation.comparison import summarize_results
-from caltrain_tf.evaluation.comparison import within_accuracy
 from caltrain_tf.evaluation.predictions import load_predictions
 from caltrain_tf.evaluation.predictions import save_predictions
 from caltrain_tf.evaluation.results import final_results
@@ -20,11 +13,18 @@ from caltrain_tf.evaluation.shift import read_shift_csv
 from caltrain_tf.evaluation.shift import robustness_report
 from caltrain_tf.evaluation.shift import severity_table
 from caltrain_tf.evaluation.shift import shift_csv
+from caltrain_tf.evaluation.statistics import best_within_accuracy
+from caltrain_tf.evaluation.statistics import better_sign
 from caltrain_tf.evaluation.statistics import cohens_d
+from caltrain_tf.evaluation.statistics import effect_sizes
 from caltrain_tf.evaluation.statistics import holm
 from caltrain_tf.evaluation.statistics import masson_loftus_error
+from caltrain_tf.evaluation.statistics import mean_effect_sizes
 from caltrain_tf.evaluation.statistics import paired_test
+from caltrain_tf.evaluation.statistics import significance_rows
 from caltrain_tf.evaluation.statistics import standard_error
+from caltrain_tf.evaluation.statistics import summarize_results
+from caltrain_tf.evaluation.statistics import within_accuracy
 
 __all__ = [
     "best_within_accuracy",

@@ -355,6 +355,13 @@ def severity_table(rows):
             lines.append(
                 f"{label:<24}" + "".join(f"{text:>14}" for text in texts)
             )
+    if any("±" in line for line in lines):
+        lines.append(
+            "± is one standard error within corruptions (Masson and Loftus): "
+            "how much one calibrator\nis ahead of another varies by that over "
+            "corruptions. It is pooled, so that all calibrators\nof a severity "
+            "share it; how hard a corruption is does not count."
+        )
     return "\n".join(lines)
 
 

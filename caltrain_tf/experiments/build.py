@@ -9,12 +9,12 @@ import itertools
 import keras
 import ml_collections
 
-from caltrain_tf import checks
 from caltrain_tf import data
 from caltrain_tf import losses
 from caltrain_tf import metrics
 from caltrain_tf import models
 from caltrain_tf import training
+from caltrain_tf.experiments.config import check_numbers
 
 # Names in the logs are those of Uncertainty Baselines.
 _NLL = "negative_log_likelihood"
@@ -34,43 +34,6 @@ def check(configs, data_dir=None):
     for config in configs:
         check_numbers(config)
         build_loss(config)
-
-
-def check_numbers(config):
-    """Raises unless the numbers of a configuration can be meant."""
-    for name in (
-        "batch_size",
-        "epochs",
-        "steps_per_execution",
-        "evaluate_every",
-        "optimizer.reference_batch_size",
-    ):
-        value = config
-        for key in name.split("."):
-            value = value[key]
-        checks.check_count(f"--config.{name}", value)
-    # A damaged checkpoint needs one before it.
-    checks.check_count(
-        "--config.keep_checkpoints", config.keep_checkpoints, low=2
-    )
-    # Missing in runs saved before this option existed.
-    every = config.get("checkpoint_every_steps")
-    if every is not None:
-        checks.check_count("--config.checkpoint_every_steps", every)
-    fraction = config.interleaved.held_out_fraction
-    checks.check_number(
-        "--config.interleaved.held_out_fraction", fraction, low=0, high=1
-    )
-
-
-def check_batch_size(config, strategy):
-    """Raises unless the replicas of a strategy can share a batch."""
-    replicas = strategy.num_replicas_in_sync
-    if config.batch_size % replicas:
-        raise ValueError(
-            "--config.batch_size must be a multiple of the number of replicas, "
-            f"{replicas}. Received: {config.batch_size}"
-        )
 
 
 def build_data(config, data_dir=None):

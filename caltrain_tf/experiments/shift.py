@@ -6,14 +6,15 @@ import os
 import ml_collections
 import tensorflow as tf
 
+from caltrain_tf import checks
 from caltrain_tf import data as data_room
 from caltrain_tf import evaluation
 from caltrain_tf import figures
 from caltrain_tf import files
 from caltrain_tf import training
 from caltrain_tf.experiments import build
-from caltrain_tf.experiments.figure_file import save_figure
-from caltrain_tf.experiments.matrix import run_name
+from caltrain_tf.experiments.config import run_name
+from caltrain_tf.experiments.train import save_figure
 
 
 def find_runs(paths):
@@ -63,7 +64,9 @@ def load_run(run_dir, data_dir=None, strategy=None):
     with strategy.scope():
         model = build.build_model(config, data)
     checkpoint = training.restore_model(
-        os.path.join(run_dir, "checkpoints"), model
+        os.path.join(run_dir, "checkpoints"),
+        model,
+        which="best" if config.get("best") else "newest",
     )
     return config, data, model, os.path.relpath(checkpoint, run_dir)
 
@@ -130,6 +133,61 @@ def benchmark_run(
     if strategy is None or training.is_chief(strategy):
         _write(run_dir, rows, run_name(config))
     return run_name(config), rows, sets.source
+
+
+def shift_options(corruptions, severities, num_examples=None):
+    """Checks what is to be measured under shift.
+
+    Args:
+        corruptions: Names of corruptions.
+        severities: Of 1 to 5.
+        num_examples: Only the first ones of each test set.
+
+    Returns:
+        A dictionary of these, of JSON types: arguments of `benchmark_run`.
+    """
+    room = data_room.corruptions
+    for name in corruptions:
+        checks.check_choice(
+            "shift_corruptions", name, (*room.NAMES, *room.EXTRA_NAMES)
+        )
+    for severity in severities:
+        checks.check_choice("shift_severities", severity, room.SEVERITIES)
+    if num_examples is not None:
+        checks.check_count("shift_examples", num_examples)
+    return {
+        "corruptions": list(corruptions),
+        "severities": list(severities),
+        "num_examples": num_examples,
+    }
+
+
+def has_shift(run_dir, corruptions, severities, num_examples):
+    """Whether a run has been measured under shift already.
+
+    Args:
+        run_dir: The folder of a run.
+        corruptions: See `shift_options`.
+        severities: See `shift_options`.
+        num_examples: See `shift_options`.
+    """
+    predictions = os.path.join(run_dir, "predictions")
+    try:
+        rows = evaluation.read_shift_csv(os.path.join(run_dir, "shift.csv"))
+        path = files.as_path(os.path.join(predictions, "shift.json"))
+        examples = json.loads(path.read_text())["num_examples"]
+    except FileNotFoundError:
+        return False
+    _, labels = evaluation.load_predictions(
+        os.path.join(predictions, "test.npz")
+    )
+    asked = len(labels) if num_examples is None else num_examples
+    there = {(row["corruption"], row["severity"]) for row in rows}
+    return examples == min(asked, len(labels)) and all(
+        (name, severity) in there
+        for name in corruptions
+        for severity in severities
+    )
 
 
 def comparison_table(runs, metric="ece"):

@@ -1,195 +1,294 @@
-"""Does the runs of a study, several at a time."""
+"""Does the runs of a study over a pool, and tells what came of them."""
 
+import concurrent.futures
+import dataclasses
 import os
 import signal
+import sys
+import threading
 import time
 
-from caltrain_tf import checks
+import pandas as pd
+import tqdm
+
+from caltrain_tf import files
 from caltrain_tf import training
-from caltrain_tf.experiments import run_state
-from caltrain_tf.experiments.processes import COMMAND
-from caltrain_tf.experiments.processes import LOG_NAME
-from caltrain_tf.experiments.processes import Child
-from caltrain_tf.experiments.processes import share_environment
-from caltrain_tf.experiments.run_queue import RunQueue
-from caltrain_tf.experiments.stop_request import StopRequest
-from caltrain_tf.experiments.study_outcome import Failure
-from caltrain_tf.experiments.study_outcome import Outcome
-from caltrain_tf.experiments.study_progress import StudyProgress
+from caltrain_tf.experiments import shift
+from caltrain_tf.experiments.config import Run
+from caltrain_tf.experiments.config import run_name
+from caltrain_tf.experiments.pool import LOG
+from caltrain_tf.experiments.train import epochs_done
+from caltrain_tf.experiments.train import read_results
 from caltrain_tf.training.logs import format_time
 
-_SECONDS_BETWEEN_LOOKS = 0.2
+_SECONDS_BETWEEN_LOOKS = 0.1
+_COLUMNS = {
+    "accuracy": "accuracy",
+    "ece": "ECE",
+    "ece_ts": "ECE+TS",
+    "ece_ts_sb_ece": "ECE+TS-SB-ECE",
+}
 
 
-def unfinished(settings, shift=None):
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A run that failed.
+
+    Attributes:
+        run: The run.
+        reason: How its process ended.
+        last_line: The last line of its log.
+    """
+
+    run: Run
+    reason: str
+    last_line: str
+
+    def __str__(self):
+        """The failure as lines for the terminal."""
+        return (
+            f"{self.run.name}: {self.reason}\n"
+            f"    {self.last_line}\n"
+            f"    {os.path.join(self.run.folder, LOG)}"
+        )
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of several runs.
+
+    Attributes:
+        failures: A list of `Failure`.
+        stopped_by: The number of the signal that stopped them, or None.
+    """
+
+    failures: list = dataclasses.field(default_factory=list)
+    stopped_by: int | None = None
+
+
+def is_finished(run):
+    """Whether a run is trained, and measured under shift if asked."""
+    if read_results(run.folder) is None:
+        return False
+    return run.shift is None or shift.has_shift(run.folder, **run.shift)
+
+
+def unfinished(runs):
     """Returns the runs that are still to be done.
 
     Args:
-        settings: The `Setting`s of a study.
-        shift: What they are to be measured under, of
-            `run_state.shift_options`.
+        runs: A list of `Run`.
 
     Returns:
         A list. A folder of another configuration, finished or not, is an error.
     """
     differing = []
-    for setting in settings:
-        if os.path.exists(os.path.join(setting.folder, "config.json")):
+    for run in runs:
+        if (files.as_path(run.folder) / "config.json").exists():
             try:
-                training.check_config(setting.folder, setting.config)
+                training.check_config(run.folder, run.config)
             except ValueError as error:
                 differing.append(str(error))
     if differing:
         raise ValueError("\n".join(differing))
-    return [
-        setting
-        for setting in settings
-        if not run_state.is_finished(setting.folder, shift)
-    ]
+    return [run for run in runs if not is_finished(run)]
 
 
-class Study:
-    """Runs in processes of their own; what is finished is not done again.
+def describe_results(run):
+    """Returns the results of a finished run as a text."""
+    results = read_results(run.folder)
+    return f"accuracy {results['accuracy']:.2%}, ECE {results['ece']:.2%}"
+
+
+def do_runs(runs, pool, describe=describe_results, stream=None):
+    """Does runs over a pool; what is finished is not done again.
 
     A run that fails does not stop the others. SIGINT (Ctrl-C) and SIGTERM stop
-    the processes, which write checkpoints, and the study; a second signal kills
-    them. Started again, it goes on.
+    the runs, which write checkpoints; a second signal kills them. The same runs
+    go on when they are done again.
 
     Args:
-        settings: The `Setting`s of the study.
-        parallel: How many runs at a time.
-        shift: What to measure under shift, of `run_state.shift_options`.
-        data_dir: The folder of TensorFlow Datasets.
-        tpu: As of `training.get_strategy`.
-        num_gpus: As of `training.get_strategy`.
-        make_queue: Called with the unfinished runs; makes the queue that runs
-            are taken from.
-        command: The program of a run; see `processes.Child`.
-        stream: Where to show progress; standard error if None.
+        runs: A list of `Run`.
+        pool: A `LocalPool` or a `RayPool`.
+        describe: Called with a run that ended well; returns a text.
+        stream: Where progress is shown; standard error if None. A terminal has
+            a bar; elsewhere every run is a line when it ends.
+
+    Returns:
+        An `Outcome`.
+    """
+    outcome = Outcome()
+    left = unfinished(runs)
+    with _Signals() as signals, _View(runs, left, pool, stream) as view:
+        futures = {pool.submit(run): run for run in left}
+        seen = 0
+        while futures:
+            if signals.count > seen:
+                seen = signals.count
+                outcome.stopped_by = signals.number
+                if seen == 1:
+                    count = len(pool.running())
+                    view.write(
+                        f"Stopping {count} runs, with checkpoints. Again to "
+                        "kill them."
+                    )
+                    pool.stop()
+                else:
+                    pool.kill()
+            # Signals do not interrupt it: not for long.
+            concurrent.futures.wait(
+                futures,
+                _SECONDS_BETWEEN_LOOKS,
+                concurrent.futures.FIRST_COMPLETED,
+            )
+            for future in [future for future in futures if future.done()]:
+                run = futures.pop(future)
+                try:
+                    text = _text_of(run, future, describe, outcome.failures)
+                except concurrent.futures.CancelledError:
+                    continue
+                view.end(run, text)
+            view.show(len(outcome.failures))
+    return outcome
+
+
+def summary_table(runs):
+    """Returns means ± standard errors over the finished runs of an objective.
+
+    Args:
+        runs: A list of `Run`.
+
+    Returns:
+        A text; empty where no run is finished.
+    """
+    rows = [
+        {"objective": run_name(run.config), **results}
+        for run in runs
+        if (results := read_results(run.folder)) is not None
+    ]
+    if not rows:
+        return ""
+    groups = pd.DataFrame(rows).groupby("objective", sort=False)
+    means, errors, counts = groups.mean(), groups.sem(), groups.size()
+    table = pd.DataFrame({"runs": counts})
+    for key, title in _COLUMNS.items():
+        table[title] = [
+            f"{100 * mean:.2f}" + (f" ± {100 * error:.2f}" if count > 1 else "")
+            for mean, error, count in zip(
+                means[key], errors[key], counts, strict=True
+            )
+        ]
+    table.columns.name, table.index.name = "percent", None
+    return table.to_string(col_space=4)
+
+
+def _text_of(run, future, describe, failures):
+    """What a run that has ended is shown as; a failure is kept too."""
+    try:
+        ended = future.result()
+        reason, last_line = ended.failure, ended.last_line
+    except concurrent.futures.CancelledError:
+        raise
+    except Exception as error:
+        # Of the pool: no folder can be made, or Ray has lost too many nodes.
+        reason = type(error).__name__
+        last_line = str(error).strip().partition("\n")[0]
+    if not reason and not is_finished(run):
+        reason = "ended without its results"
+    if reason:
+        failures.append(Failure(run, reason, last_line))
+        return f"FAILED, {reason}: {last_line}"
+    return f"{describe(run)}, {format_time(ended.seconds)}"
+
+
+class _Signals:
+    """Counts SIGINT and SIGTERM instead of dying of them, while entered.
+
+    Only the main thread of a program can watch for signals; elsewhere nothing
+    changes.
     """
 
-    def __init__(
-        self,
-        settings,
-        *,
-        parallel=1,
-        shift=None,
-        data_dir=None,
-        tpu=None,
-        num_gpus=None,
-        make_queue=RunQueue,
-        command=COMMAND,
-        stream=None,
-    ):
-        """Looks what is finished."""
-        checks.check_count("parallel", parallel)
-        self.parallel = parallel
-        self.shift = shift
-        self.command = command
-        self._job = {
-            "data_dir": data_dir,
-            "tpu": tpu,
-            "num_gpus": num_gpus,
-            "shift": shift,
-        }
-        self._progress = StudyProgress(len(settings), stream)
-        self._queue = make_queue(unfinished(settings, shift))
-        self._children = {}
-        self._outcome = Outcome()
+    def __init__(self):
+        self.count = 0
+        self.number = None
+        self._previous = {}
 
-    def run(self):
-        """Does all runs; returns the `Outcome`."""
-        try:
-            with StopRequest() as stop:
-                while not stop.count and self._go_on():
-                    time.sleep(_SECONDS_BETWEEN_LOOKS)
-                if stop.count:
-                    self._outcome.stopped_by = stop.number
-                    self._stop_children(stop)
-        finally:
-            # Whatever went wrong here, nothing is left behind.
-            for child in self._children.values():
-                child.stop()
-            for child in self._children.values():
-                child.wait()
-            self._queue.close()
-        for setting, reason in self._queue.failed_elsewhere():
-            log_path = os.path.join(setting.folder, LOG_NAME)
-            self._outcome.failures.append(
-                Failure(setting.name, "on another worker", reason, log_path)
-            )
-        return self._outcome
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._note)
+        return self
 
-    def _go_on(self):
-        for setting in list(self._children):
-            self._look_at(setting)
-        while len(self._children) < self.parallel:
-            setting = self._queue.take()
-            if setting is None:
-                break
-            self._start(setting)
-        waiting, elsewhere = self._queue.count_left()
-        self._progress.show(
-            self._children,
-            waiting,
-            elsewhere,
-            len(self._outcome.failures) + len(self._queue.failed_elsewhere()),
-        )
-        return self._children or waiting or elsewhere
+    def __exit__(self, *error):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
-    def _start(self, setting):
-        job = {
-            **self._job,
-            "folder": setting.folder,
-            "config": setting.config,
-        }
-        self._progress.start(setting)
-        self._children[setting] = Child(
-            setting.folder, job, share_environment(self.parallel), self.command
+    def _note(self, number, frame):
+        del frame
+        self.count += 1
+        self.number = number
+
+
+class _View:
+    """A bar over the epochs of all runs, and a line for every run that ends."""
+
+    def __init__(self, runs, left, pool, stream):
+        self._stream = sys.stderr if stream is None else stream
+        self._pool = pool
+        self._total = len(runs)
+        self._ended = len(runs) - len(left)
+        self._shown = -float("inf")
+        is_terminal = self._stream.isatty()
+        # Of the runs that have not ended: the share of their epochs.
+        self._shares = {run: is_terminal and _share_done(run) for run in left}
+        self._bar = tqdm.tqdm(
+            total=len(runs),
+            initial=self._ended + sum(self._shares.values()),
+            file=self._stream,
+            disable=not is_terminal or not left,
+            dynamic_ncols=True,
+            bar_format="{desc}|{bar:10}| {elapsed}<{remaining}{postfix}",
         )
 
-    def _look_at(self, setting):
-        child = self._children[setting]
-        failure = child.poll()
-        if failure is None:
-            return
-        del self._children[setting]
-        if not failure and not run_state.is_finished(
-            setting.folder, self.shift
-        ):
-            failure = "ended without its results"
-        if failure:
-            last_line = child.last_line()
-            self._outcome.failures.append(
-                Failure(setting.name, failure, last_line, child.log_path)
-            )
-            failure = f"{failure}: {last_line}"
-            text = f"FAILED, {failure}"
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._bar.close()
+
+    def write(self, text):
+        """Writes a line that stays."""
+        if self._bar.disable:
+            print(text, file=self._stream, flush=True)
         else:
-            self._progress.end(setting, child.seconds)
-            results = run_state.read_results(setting.folder)
-            text = (
-                f"accuracy {results['accuracy']:.2%}, ECE {results['ece']:.2%}"
-                f", {format_time(child.seconds)}"
-            )
-        self._queue.finish(setting, failure)
-        self._progress.note(f"{setting.name}: {text}")
+            self._bar.write(text, file=self._stream)
 
-    def _stop_children(self, stop):
-        self._progress.note(
-            f"Stopping {len(self._children)} runs, with checkpoints. "
-            "Again to kill them."
+    def end(self, run, text):
+        """A run has ended."""
+        self._ended += 1
+        self._shares.pop(run)
+        self.write(f"{run.name}: {text} ({self._ended}/{self._total})")
+
+    def show(self, failed):
+        """Draws the bar, unless it was drawn just now."""
+        now = time.monotonic()
+        if self._bar.disable or now - self._shown < 1:
+            return
+        self._shown = now
+        running = [run for run in self._pool.running() if run in self._shares]
+        self._shares |= {run: _share_done(run) for run in running}
+        self._bar.n = self._ended + sum(self._shares.values())
+        self._bar.set_description_str(
+            f"{self._ended}/{self._total} runs, {failed} failed",
+            refresh=False,
         )
-        for child in self._children.values():
-            child.stop()
-        while self._children:
-            for setting, child in list(self._children.items()):
-                if stop.count > 1:
-                    child.stop(signal.SIGKILL)
-                failure = child.poll()
-                if failure == "":
-                    self._look_at(setting)
-                elif failure is not None:
-                    del self._children[setting]
-                    self._queue.put_back(setting)
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        self._bar.set_postfix_str(
+            ", ".join(
+                f"{run.name}: {epochs_done(run.folder)}/{run.config['epochs']}"
+                for run in running
+            )
+        )
+
+
+def _share_done(run):
+    return min(epochs_done(run.folder) / run.config["epochs"], 1)

@@ -1,18 +1,24 @@
-"""Trains, evaluates and calibrates: the main job."""
+"""One run: trains, evaluates, calibrates, and writes its files."""
 
+import io
 import json
 import tempfile
 
 import numpy as np
 
+from caltrain_tf import callbacks
+from caltrain_tf import checks
 from caltrain_tf import evaluation
 from caltrain_tf import figures
 from caltrain_tf import files
 from caltrain_tf import training
 from caltrain_tf.experiments import build
-from caltrain_tf.experiments.figure_file import save_figure
+from caltrain_tf.experiments.config import check_batch_size
+from caltrain_tf.experiments.config import check_numbers
 
 SPLITS = ("calibration", "test")
+# What `config.best` may be: measures of the calibration split.
+BEST = ("ts_nll",)
 
 
 def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
@@ -22,6 +28,12 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     bucket: `config.json`, `checkpoints/`, `metrics.jsonl`, `summaries/`,
     `predictions/`, `reliability.png`, `model.keras`, `calibrated.keras` and
     `results.json`. Where the last one is there already, it returns at once.
+
+    With `config.best = "ts_nll"`, all results are those of the epoch, among the
+    evaluated ones, whose loss on the calibration split is the smallest after
+    temperature scaling; `results.json` has it as `best_epoch`. The same split
+    fits the final temperatures, whose results on it would be a little
+    optimistic; those of the test split are not affected.
 
     Args:
         config: The configuration, as of `configs/`.
@@ -33,13 +45,17 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     Returns:
         What `results.json` holds.
     """
-    build.check_numbers(config)
-    finished = files.as_path(output_dir) / "results.json"
-    if finished.exists():
+    check_numbers(config)
+    # Missing in runs saved before this option existed.
+    best = config.get("best")
+    if best is not None:
+        checks.check_choice("--config.best", best, BEST)
+    results = read_results(output_dir)
+    if results is not None:
         training.check_config(output_dir, config.to_dict())
-        return json.loads(finished.read_text())
+        return results
     strategy = strategy or training.get_strategy()
-    build.check_batch_size(config, strategy)
+    check_batch_size(config, strategy)
     data = build.build_data(config, data_dir)
     parts = (data,)
     if config.interleaved.enabled:
@@ -49,6 +65,10 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     chief = training.is_chief(strategy)
     with training.RunFolder(output_dir, config.to_dict(), chief) as run:
         rows = _fit(trainer, config, data, parts, steps, run, profile_steps)
+        taken = rows[-1]
+        if best is not None:
+            step = trainer.restore_best(run)
+            taken = next(row for row in rows if row["step"] == step)
         predictions = {
             split: trainer.predict(
                 data.eval_input(split, config.batch_size), with_labels=True
@@ -57,17 +77,39 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
         }
         calibrators = evaluation.fit_calibrators(*predictions["calibration"])
         results = evaluation.final_results(predictions["test"], calibrators)
-        results["train_ece"] = rows[-1]["train/ece"]
-        results["train_accuracy"] = rows[-1]["train/accuracy"]
+        results["train_ece"] = taken["train/ece"]
+        results["train_accuracy"] = taken["train/accuracy"]
+        if best is not None:
+            results["best_epoch"] = taken["epoch"]
         training.warn_if_memorised(results["train_ece"], results["ece"])
         if chief:
             _write_predictions(run, predictions)
-            _write_figure(run, predictions, calibrators, rows[-1]["step"])
+            _write_figure(run, predictions, calibrators, taken["step"])
             _write_models(run, trainer, config, data, calibrators)
             # Last: where it is, the run is finished.
             text = json.dumps(results, indent=2, sort_keys=True)
             files.write_text(run.file("results.json"), text + "\n")
     return results
+
+
+def read_results(folder):
+    """Returns what `results.json` of a run holds, or None if it is missing."""
+    path = files.as_path(folder) / "results.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def epochs_done(folder):
+    """Returns the number of epochs that `metrics.jsonl` of a run has."""
+    path = files.as_path(folder) / "metrics.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def save_figure(figure, path):
+    """Writes a matplotlib figure as PNG, atomically; returns the bytes."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    files.write_bytes(path, png.getvalue())
+    return png.getvalue()
 
 
 def _fit(trainer, config, data, parts, steps, run, profile_steps):
@@ -80,6 +122,12 @@ def _fit(trainer, config, data, parts, steps, run, profile_steps):
             "held_out": of_host(parts[1]),
             "held_out_steps": steps[1],
             "calibration_loss": build.build_loss(config, ["secondary"]),
+        }
+    best = {}
+    if config.get("best") is not None:
+        best = {
+            "measures": {"calibration": callbacks.temperature_scaled_nll},
+            "best": f"calibration/{config.best}",
         }
     return trainer.fit(
         of_host(parts[0]),
@@ -95,6 +143,7 @@ def _fit(trainer, config, data, parts, steps, run, profile_steps):
         checkpoint_every_steps=config.get("checkpoint_every_steps"),
         profile_steps=profile_steps,
         **interleaved,
+        **best,
     )
 
 

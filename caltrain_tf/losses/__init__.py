@@ -5,20 +5,44 @@
 | `nll` | `NLL` | `nll` |
 | `focal` | `Focal` | `focal` |
 | `mse` | `MSE` | `mse` |
+| `dual_focal` | `DualFocal` | `dual_focal` |
+| `bsce_gra` | `BSCEGRA` | `bsce_gra` |
 | `sb_ece` | `SBECE` | `sb_ece` |
 | `s_avuc` | `SoftAvUC` | `soft_avuc` |
 | `avuc` | `AvUC` | `avuc` |
 | `avuc_gs` | `AvUC(stop_gradient=True)` | `avuc` |
 | `mmce` | `MMCE` | `mmce` |
 | `sb_marginal_ece` | `SBMarginalECE` | `sb_marginal_ece` |
+| `esd` | `ESD` | `esd` |
+| `mdca` | `MDCA` | `mdca` |
+| `dca` | `DCA` | `dca` |
+| `mbls` | `MbLS` | `mbls` |
+| `acls` | `ACLS` | `acls` |
+
+`CompositeLoss` adds two of them; `Groupwise` is the mean over groups of one.
 """
 
 from caltrain_tf.losses.avuc import AvUC
 from caltrain_tf.losses.avuc import avuc
+from caltrain_tf.losses.bsce_gra import BSCEGRA
+from caltrain_tf.losses.bsce_gra import bsce_gra
 from caltrain_tf.losses.composite import CompositeLoss
 from caltrain_tf.losses.composite import PartMetric
+from caltrain_tf.losses.dual_focal import DualFocal
+from caltrain_tf.losses.dual_focal import dual_focal
+from caltrain_tf.losses.esd import ESD
+from caltrain_tf.losses.esd import esd
 from caltrain_tf.losses.focal import Focal
 from caltrain_tf.losses.focal import focal
+from caltrain_tf.losses.groupwise import Groupwise
+from caltrain_tf.losses.margin import ACLS
+from caltrain_tf.losses.margin import MbLS
+from caltrain_tf.losses.margin import acls
+from caltrain_tf.losses.margin import mbls
+from caltrain_tf.losses.mdca import DCA
+from caltrain_tf.losses.mdca import MDCA
+from caltrain_tf.losses.mdca import dca
+from caltrain_tf.losses.mdca import mdca
 from caltrain_tf.losses.mmce import MMCE
 from caltrain_tf.losses.mmce import mmce
 from caltrain_tf.losses.mse import MSE
@@ -45,6 +69,7 @@ __all__ = [
     "AvUC",
     "CompositeLoss",
     "Focal",
+    "Groupwise",
     "PartMetric",
     "SBMarginalECE",
     "SoftAvUC",
@@ -57,4 +82,18 @@ __all__ = [
     "sb_ece",
     "sb_marginal_ece",
     "soft_avuc",
+    "BSCEGRA",
+    "bsce_gra",
+    "DualFocal",
+    "dual_focal",
+    "ESD",
+    "esd",
+    "ACLS",
+    "MbLS",
+    "acls",
+    "mbls",
+    "DCA",
+    "MDCA",
+    "dca",
+    "mdca",
 ]

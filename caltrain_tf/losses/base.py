@@ -25,6 +25,7 @@ from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import check_number
 from caltrain_tf.ops import inputs
 from caltrain_tf.ops.replicas import replica_count
+from caltrain_tf.ops.replicas import sum_over_replicas
 
 _TENSORS = """
         y_true: Class ids `(...)`, or label distributions `(..., classes)`;
@@ -86,7 +87,7 @@ def loss_function(per_example=False, **checks):
         **checks: For each option a function `(name, value)` that returns the
             value to use, or raises.
     """
-    checks |= SHARED_CHECKS
+    checks = SHARED_CHECKS | checks
     shared = SHARED
     if not per_example:
         checks["cross_replica"] = check_flag
@@ -273,6 +274,78 @@ def reduce(value, batch, reduction):
         counts = ops.ones_like(values) if batch.mask is None else batch.mask
         count = ops.sum(counts)
     return ops.divide_no_nan(ops.sum(values), count) / replica_count()
+
+
+def batch_value(loss, batch, shared, is_part=False):
+    """The scalar that any kind of loss has for a `Batch`.
+
+    Args:
+        loss: One of ours, which has `of_batch`, a `keras.losses.Loss`, or a
+            function `(y_true, y_pred)`.
+        batch: The `Batch`.
+        shared: Options that are handed to a function that has them.
+        is_part: Whether the weights choose a part of the examples, of which a
+            scalar from a loss that does not see them would not be.
+
+    Returns:
+        The loss's own scalar, or the weighted mean of its values.
+    """
+    is_ours = hasattr(loss, "of_batch")
+    if is_ours:
+        values = loss.of_batch(batch)
+    elif isinstance(loss, keras.losses.Loss):
+        values = loss.call(*batch.given)
+    else:
+        values = loss(*batch.given, **accepted(loss, shared))
+    values = ops.cast(values, "float32")
+    if not is_ours:
+        values = inputs.nan_where_invalid(values, batch)
+        if is_part and len(values.shape) == 0:
+            raise ValueError(
+                "`loss` must return a value for each example. Received: "
+                f"loss={loss!r}, which returned a scalar"
+            )
+    if len(values.shape) == 0:
+        return values
+    if len(values.shape) > 1:
+        values = ops.mean(values, axis=tuple(range(1, len(values.shape))))
+    sums = ops.stack([ops.sum(batch.weight * values), ops.sum(batch.weight)])
+    if batch.cross_replica:
+        sums = sum_over_replicas(sums)
+    return ops.divide_no_nan(sums[0], sums[1])
+
+
+def check_agreement(role, part, shared, whole):
+    """Raises if a part of a loss has other options than the whole.
+
+    Args:
+        role: Name of the part, such as `primary`.
+        part: The part.
+        shared: The options of the whole.
+        whole: What the whole is called: `composite` loss.
+    """
+    for option, value in shared.items():
+        theirs = getattr(part, option, value)
+        if theirs != value and (
+            option == "from_logits" or hasattr(part, "of_batch")
+        ):
+            raise ValueError(
+                f"`{role}` and the {whole} loss must agree on `{option}`. "
+                f"Received: {role}.{option}={theirs}, {option}={value}"
+            )
+
+
+def accepted(function, options):
+    """The options without those of ours that `function` does not have."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # Some functions of C do not say.
+        parameters = ()
+    return {
+        name: value
+        for name, value in options.items()
+        if name in parameters or name not in SHARED_CHECKS
+    }
 
 
 def copies(value, batch):

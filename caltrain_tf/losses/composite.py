@@ -7,15 +7,14 @@ from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import check_number
 from caltrain_tf.losses.base import SHARED_CHECKS
-from caltrain_tf.losses.base import FunctionLoss
+from caltrain_tf.losses.base import batch_value
+from caltrain_tf.losses.base import check_agreement
 from caltrain_tf.losses.base import check_options
 from caltrain_tf.losses.base import copies
 from caltrain_tf.losses.base import describe
 from caltrain_tf.losses.base import reduce
-from caltrain_tf.losses.registry import accepted
 from caltrain_tf.losses.registry import get
 from caltrain_tf.ops import inputs
-from caltrain_tf.ops.replicas import sum_over_replicas
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -33,7 +32,9 @@ class CompositeLoss(keras.losses.Loss):
         primary: A name of `caltrain_tf.losses`, a config, a `Loss`, or any name
             or callable `(y_true, y_pred)` that `keras.losses.get` knows. None
             for the secondary loss alone, as interleaved training takes it.
-        secondary: Likewise. At least one of them is given.
+        secondary: Likewise. At least one of them is given. If one is a
+            `Groupwise` loss, `y_true` is `(batch, 2)`, a class id and a group
+            id, of which the other one sees the class id.
         beta: How much the secondary loss counts, at least 0.
         from_logits: Whether predictions are logits; for both parts. A callable
             without an argument of this name gets the predictions as they are.
@@ -92,6 +93,7 @@ class CompositeLoss(keras.losses.Loss):
             )
         self.primary = self._get_part("primary", primary)
         self.secondary = self._get_part("secondary", secondary)
+        self.num_groups = self._get_num_groups()
 
     def parts(self, y_true, y_pred, sample_weight=None):
         """The two scalars that the loss is made of, `(primary, secondary)`."""
@@ -113,13 +115,13 @@ class CompositeLoss(keras.losses.Loss):
     def call(self, y_true, y_pred):
         """Returns the batch's loss once for each example, `(...)`."""
         batch = self.standardize(y_true, y_pred)
-        return copies(self._value(batch), batch)
+        return copies(self.of_batch(batch), batch)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Returns the loss, reduced as `reduction` says."""
         with keras.name_scope(self.name):
             batch = self.standardize(y_true, y_pred, sample_weight)
-            value = reduce(self._value(batch), batch, self.reduction)
+            value = reduce(self.of_batch(batch), batch, self.reduction)
             return ops.cast(value, self.dtype)
 
     def standardize(self, y_true, y_pred, sample_weight=None):
@@ -129,6 +131,7 @@ class CompositeLoss(keras.losses.Loss):
             y_pred,
             sample_weight=sample_weight,
             cross_replica=self.cross_replica,
+            num_groups=self.num_groups,
             **self._shared,
         )
 
@@ -137,25 +140,12 @@ class CompositeLoss(keras.losses.Loss):
         part = getattr(self, name)
         if part is None:
             return ops.zeros((), "float32")
-        if isinstance(part, FunctionLoss):
-            values = part.of_batch(batch)
-        elif isinstance(part, keras.losses.Loss):
-            values = part.call(*batch.given)
-        else:
-            values = part(*batch.given, **accepted(part, self._shared))
-        values = ops.cast(values, "float32")
-        if not isinstance(part, FunctionLoss):
-            values = inputs.nan_where_invalid(values, batch)
-        if len(values.shape) == 0:
-            return values
-        if len(values.shape) > 1:
-            values = ops.mean(values, axis=tuple(range(1, len(values.shape))))
-        sums = ops.stack(
-            [ops.sum(batch.weight * values), ops.sum(batch.weight)]
-        )
-        if self.cross_replica:
-            sums = sum_over_replicas(sums)
-        return ops.divide_no_nan(sums[0], sums[1])
+        return batch_value(part, batch, self._shared)
+
+    def of_batch(self, batch):
+        """The scalar of a `Batch`."""
+        primary = self.part("primary", batch)
+        return primary + self.beta * self.part("secondary", batch)
 
     def get_config(self):
         """Everything that the constructor takes, the parts as configs."""
@@ -174,25 +164,32 @@ class CompositeLoss(keras.losses.Loss):
         parts = {"primary": self.primary, "secondary": self.secondary}
         return describe(self, {**self.get_config(), **parts})
 
-    def _value(self, batch):
-        primary = self.part("primary", batch)
-        return primary + self.beta * self.part("secondary", batch)
-
     def _get_part(self, role, identifier):
         if identifier is None:
             return None
         part = get(identifier, **self._shared)
-        for option, value in self._shared.items():
-            theirs = getattr(part, option, value)
-            if theirs != value and (
-                option == "from_logits" or isinstance(part, FunctionLoss)
-            ):
-                raise ValueError(
-                    f"`{role}` and the composite loss must agree on "
-                    f"`{option}`. Received: {role}.{option}={theirs}, "
-                    f"{option}={value}"
-                )
+        check_agreement(role, part, self._shared, "composite")
         return part
+
+    def _get_num_groups(self):
+        """The number of groups that `y_true` tells apart; None without any."""
+        counts = {
+            part.num_groups
+            for part in (self.primary, self.secondary)
+            if getattr(part, "num_groups", None) is not None
+        }
+        if len(counts) > 1:
+            raise ValueError(
+                "`primary` and `secondary` must agree on `num_groups`. "
+                f"Received: {self.primary!r}, {self.secondary!r}"
+            )
+        if counts and self.multi_label:
+            raise ValueError(
+                "`multi_label` must be False for a `Groupwise` part, which "
+                "takes a class id and a group id for each example. Received: "
+                "multi_label=True"
+            )
+        return counts.pop() if counts else None
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")

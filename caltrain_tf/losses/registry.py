@@ -7,8 +7,15 @@ import keras
 
 from caltrain_tf.checks import check_choice
 from caltrain_tf.losses.avuc import AvUC
-from caltrain_tf.losses.base import SHARED_CHECKS
+from caltrain_tf.losses.base import accepted
+from caltrain_tf.losses.bsce_gra import BSCEGRA
+from caltrain_tf.losses.dual_focal import DualFocal
+from caltrain_tf.losses.esd import ESD
 from caltrain_tf.losses.focal import Focal
+from caltrain_tf.losses.margin import ACLS
+from caltrain_tf.losses.margin import MbLS
+from caltrain_tf.losses.mdca import DCA
+from caltrain_tf.losses.mdca import MDCA
 from caltrain_tf.losses.mmce import MMCE
 from caltrain_tf.losses.mse import MSE
 from caltrain_tf.losses.nll import NLL
@@ -21,7 +28,13 @@ def _avuc_gs(stop_gradient=True, name="avuc_gs", **options):
     return AvUC(stop_gradient=stop_gradient, name=name, **options)
 
 
-PRIMARY = {"nll": NLL, "focal": Focal, "mse": MSE}
+PRIMARY = {
+    "nll": NLL,
+    "focal": Focal,
+    "mse": MSE,
+    "dual_focal": DualFocal,
+    "bsce_gra": BSCEGRA,
+}
 SECONDARY = {
     "sb_ece": SBECE,
     "s_avuc": SoftAvUC,
@@ -29,6 +42,11 @@ SECONDARY = {
     "avuc_gs": _avuc_gs,
     "mmce": MMCE,
     "sb_marginal_ece": SBMarginalECE,
+    "esd": ESD,
+    "mdca": MDCA,
+    "dca": DCA,
+    "mbls": MbLS,
+    "acls": ACLS,
 }
 _BY_NAME = {**PRIMARY, **SECONDARY}
 
@@ -89,16 +107,3 @@ def _get_of_keras(name, options):
     if isinstance(found, keras.losses.Loss):
         return type(found)(**accepted(type(found), options))
     return found
-
-
-def accepted(function, options):
-    """The options without those of ours that `function` does not have."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # Some functions of C do not say.
-        parameters = ()
-    return {
-        name: value
-        for name, value in options.items()
-        if name in parameters or name not in SHARED_CHECKS
-    }

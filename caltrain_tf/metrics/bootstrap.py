@@ -9,6 +9,7 @@ from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_number
 from caltrain_tf.metrics import binned
 from caltrain_tf.metrics import scores
+from caltrain_tf.metrics import selective
 from caltrain_tf.metrics import unbinned
 from caltrain_tf.metrics.inputs import read
 from caltrain_tf.metrics.inputs import top_labels
@@ -28,6 +29,8 @@ OF_CONFIDENCE = {
     unbinned.mmce: unbinned.mmce_of_confidence,
     unbinned.smooth_calibration_error: unbinned.smooth_of_confidence,
     scores.accuracy: _accuracy_of_confidence,
+    selective.aurc: selective.aurc_of_confidence,
+    selective.coverage_at_risk: selective.coverage_of_confidence,
 }
 OF_EXAMPLES = {
     scores.average_uncertainty: scores.entropy_of_examples,
@@ -121,7 +124,7 @@ def bootstrap(
         ignore_class,
         sample_weight,
     )
-    num_examples, of_sample = _resampler(metric, inputs, options)
+    num_examples, of_sample = on_rows(metric, inputs, options)
     value = of_sample(slice(None))
     generator = np.random.default_rng(seed)
     resampled = [
@@ -136,8 +139,18 @@ def bootstrap(
     return BootstrapResult(value, (float(low), float(high)))
 
 
-def _resampler(metric, inputs, options):
-    """How many examples there are, and the metric as a function of rows."""
+def on_rows(metric, inputs, options):
+    """A metric as a function of some of the examples.
+
+    Args:
+        metric: As of `bootstrap`.
+        inputs: The arguments of `inputs.read`, as a tuple.
+        options: Those of the metric, as a dictionary.
+
+    Returns:
+        How many examples count, and a function from an index of them to the
+        metric of these alone, a float.
+    """
     if metric in OF_CONFIDENCE:
         of_confidence = OF_CONFIDENCE[metric]
         *arrays, weight = top_labels(*inputs)

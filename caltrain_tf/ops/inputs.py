@@ -71,6 +71,8 @@ class Batch(NamedTuple):
         cross_replica: Whether sums are meant over all replicas' batches.
         smallest: The smallest number to take a logarithm of or to divide by,
             so that slopes stay finite in the precision that came in.
+        groups: Group ids `(n,)`, 0 where an example does not count; None
+            without `num_groups`.
     """
 
     labels: Any
@@ -84,6 +86,7 @@ class Batch(NamedTuple):
     from_logits: bool
     cross_replica: bool
     smallest: float
+    groups: Any = None
 
 
 def standardize(
@@ -94,13 +97,20 @@ def standardize(
     ignore_class=None,
     sample_weight=None,
     cross_replica=False,
+    num_groups=None,
 ):
-    """Checks what a loss or a metric was called with; returns a `Batch`."""
+    """Checks what a loss or a metric was called with; returns a `Batch`.
+
+    With `num_groups`, `y_true` is `(..., 2)`: a class id and a group id.
+    """
     mask = _get_keras_mask(y_pred)
     _warn_about_producer(y_pred, from_logits)
     y_true = _to_tensor("y_true", y_true)
     y_pred = _to_tensor("y_pred", y_pred)
     is_float16 = keras.backend.standardize_dtype(y_pred.dtype) == "float16"
+    groups = None
+    if num_groups is not None:
+        y_true, groups = _split_groups(y_true, y_pred)
     labels, predictions, shape = _flatten(y_true, y_pred, multi_label)
 
     if mask is not None:
@@ -124,8 +134,11 @@ def standardize(
         weight = scaled = ops.ones_like(predictions[:, 0])
     else:
         labels, predictions = _blank_ignored(labels, predictions, weight)
-        scaled = _scale(weight, cross_replica)
+        scaled = scale(weight, cross_replica)
     valid = _check_labels(labels, max(predictions.shape[-1], 2), shape)
+    if groups is not None:
+        groups = ops.where(weight != 0, groups, 0.0)
+        valid = _both(valid, _check_groups(groups, num_groups))
     if from_logits:
         predictions = _make_finite(predictions)
     else:
@@ -149,6 +162,7 @@ def standardize(
         smallest=(
             SMALLEST_FLOAT16_PROBABILITY if is_float16 else SMALLEST_PROBABILITY
         ),
+        groups=groups,
     )
 
 
@@ -220,6 +234,18 @@ def _to_tensor(name, value):
     return tensor
 
 
+def _split_groups(y_true, y_pred):
+    """Class ids `(...)` and group ids `(n,)` of `y_true` `(..., 2)`."""
+    if len(y_true.shape) != len(y_pred.shape) or y_true.shape[-1] != 2:
+        raise ValueError(
+            "`y_true` must have the shape (batch, 2): a class id and a group "
+            f"id. Received: y_true.shape={tuple(y_true.shape)}, "
+            f"y_pred.shape={tuple(y_pred.shape)}"
+        )
+    groups = ops.reshape(ops.cast(y_true[..., 1], "float32"), (-1,))
+    return y_true[..., 0], groups
+
+
 def _flatten(y_true, y_pred, multi_label):
     """Labels `(n,)` or `(n, K)`, predictions `(n, K)`, the shape `(...)`."""
     shapes = (
@@ -285,7 +311,8 @@ def _per_example(name, values, shape):
     return ops.reshape(ops.broadcast_to(values, shape), (-1,))
 
 
-def _scale(weight, cross_replica):
+def scale(weight, cross_replica):
+    """Weights `(n,)` of which those that count at all have a mean of 1."""
     sums = ops.stack(
         [ops.sum(weight), ops.sum(ops.cast(weight != 0, "float32"))]
     )
@@ -324,11 +351,21 @@ def _make_finite(logits):
     return ops.where(logits < -LARGEST_LOGIT, -LARGEST_LOGIT, logits)
 
 
+def _are_ids(values, count):
+    valid = (values >= 0) & (values < count)
+    return valid & (values == ops.floor(values))
+
+
+def _check_groups(groups, num_groups):
+    problem = f"`y_true` must hold group ids from 0 to {num_groups - 1}."
+    valid = _are_ids(groups, num_groups)
+    return _require(valid, problem, "group", groups, groups)
+
+
 def _check_labels(labels, num_classes, shape):
     if len(labels.shape) == 1:
         seen = labels
-        valid = (labels >= 0) & (labels < num_classes)
-        valid = valid & (labels == ops.floor(labels))
+        valid = _are_ids(labels, num_classes)
         problem = f"`y_true` must hold class ids from 0 to {num_classes - 1}."
     else:
         seen = ops.sum(labels, axis=-1)

@@ -2,6 +2,9 @@
 
 from keras import ops
 
+from caltrain_tf.ops.ties import is_first_of_ties
+from caltrain_tf.ops.ties import sums_over_ties
+
 
 def laplacian_quadratic_form(points, coefficients, width):
     r"""sum_ij e_i e_j exp(-|x_i - x_j| / width) without the N x N matrix.
@@ -27,18 +30,11 @@ def laplacian_quadratic_form(points, coefficients, width):
     # Centred, so that neither factor leaves the range of float32.
     rising = ops.exp((x - 0.5) / width)
     falling = ops.exp((0.5 - x) / width)
-    terms = e * rising
-    before = ops.cumsum(terms)
+    before = ops.cumsum(e * rising)
     before = ops.concatenate([ops.zeros_like(e[:1]), before[:-1]])
-    # Points of one value form a group. What lies strictly to its left is the
-    # running sum at its first point; the others add 0 to that.
-    is_first = ops.concatenate([ops.ones_like(x[:1], "bool"), x[1:] != x[:-1]])
-    group = ops.cumsum(ops.cast(is_first, "int32")) - 1
-    count = x.shape[0] if x.shape[0] is not None else ops.shape(x)[0]
-    sums = ops.segment_sum(
-        ops.stack([ops.where(is_first, before, 0.0), e], axis=1),
-        group,
-        num_segments=count,
-    )
-    left, equal = ops.unstack(ops.take(sums, group, axis=0), 2, axis=1)
+    # What lies strictly to the left of equal points is the running sum at the
+    # first of them; the others add 0 to that.
+    is_first = is_first_of_ties(x)
+    terms = ops.stack([ops.where(is_first, before, 0.0), e], axis=1)
+    left, equal = ops.unstack(sums_over_ties(is_first, terms), 2, axis=1)
     return ops.sum(e * (equal + 2.0 * falling * left))

@@ -1,12 +1,15 @@
-"""Calibrators that are fitted after training."""
+"""Calibrators and prediction sets that are fitted after training."""
 
 from caltrain_tf.posthoc.affine import MatrixScaling
 from caltrain_tf.posthoc.affine import VectorScaling
 from caltrain_tf.posthoc.base import read_file
 from caltrain_tf.posthoc.compare import Comparison
 from caltrain_tf.posthoc.compare import compare
+from caltrain_tf.posthoc.conformal import ConformalSets
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
+from caltrain_tf.posthoc.structured import StructuredMatrixScaling
+from caltrain_tf.posthoc.structured import StructuredVectorScaling
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 CALIBRATORS = {
@@ -17,21 +20,30 @@ CALIBRATORS = {
         VectorScaling,
         MatrixScaling,
         DirichletCalibration,
+        StructuredVectorScaling,
+        StructuredMatrixScaling,
     )
 }
 
 
 def load(path):
-    """Reads a calibrator that `save` wrote.
+    """Reads a calibrator, or `ConformalSets`, that `save` wrote.
 
     Args:
         path: Of the JSON file.
 
     Returns:
-        A fitted calibrator of the class that was saved. A file with numbers
+        A fitted object of the class that was saved. A file with numbers
         that no fit finds, such as a negative temperature, is an error.
     """
-    return read_file(path, CALIBRATORS)
+    return read_file(path, {**CALIBRATORS, "ConformalSets": ConformalSets})
 
 
-__all__ = ["CALIBRATORS", "Comparison", "compare", "load", *CALIBRATORS]
+__all__ = [
+    "CALIBRATORS",
+    "Comparison",
+    "ConformalSets",
+    "compare",
+    "load",
+    *CALIBRATORS,
+]

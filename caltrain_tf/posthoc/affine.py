@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import log_softmax
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
@@ -39,7 +40,7 @@ STRENGTHS = 10.0 ** np.arange(1, -7, -1)
 PATIENCE, CLEARLY_WORSE = 2, 1.02
 # Parameters x rows x folds that cross-validation may take; where all folds
 # would take more, only the first ones are held out.
-LARGEST_FOLDS = 3e8
+LARGEST_FOLDS = 1.2e8
 # Relative decrease of the objective at which a fit ends, by its precision.
 TOLERANCES = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-7}
 # After so few steps from the next stronger penalty's fit, the likelihood of
@@ -59,7 +60,7 @@ CURVATURE_ROWS = 16
 class AffineCalibrator(Calibrator):
     """`inputs @ scale_.T + bias_`, or `inputs * scale_ + bias_`.
 
-    A subclass says what the inputs are, and defines `_find`.
+    A subclass says what the inputs are, and defines `_fit`.
     """
 
     kind = None
@@ -76,7 +77,7 @@ class AffineCalibrator(Calibrator):
         return apply(parameters, self._inputs(logits))
 
     def _inputs(self, logits):
-        return logits
+        return log_softmax(logits, axis=1) if self.log_probabilities else logits
 
     def _fit_all(self, rows, inputs, start, centre, strength):
         """Sets the scale and bias of the fit to all rows."""
@@ -108,10 +109,15 @@ class AffineCalibrator(Calibrator):
             self.kind,
             self.log_probabilities,
             name=f"{self.kind}_calibration",
+            **self._layer_options(),
             **options,
         )
         layer.set_weights([self.scale_, self.bias_])
         return layer
+
+    def _layer_options(self):
+        """Options of `layers.Affine` that a fit has found."""
+        return {}
 
     def _check_fitted_values(self):
         shape = (self.num_classes_,)
@@ -310,7 +316,11 @@ def choose(rows, count, calibrator, inputs, start, centre, strengths):
     ]
     starts = [start] * used
     best, best_value, best_start, worse = 0, math.inf, start, 0
-    with one_thread(used > 1), ThreadPoolExecutor(available_cores()) as pool:
+    is_small = start.size * len(start) < SMALL_PRODUCT
+    with (
+        one_thread(used > 1 or is_small),
+        ThreadPoolExecutor(available_cores()) as pool,
+    ):
         for index, strength in enumerate(strengths):
             fits = pool.map(fit_fold, folds, starts, [strength] * used)
             values, starts = zip(*fits, strict=True)

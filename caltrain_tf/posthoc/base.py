@@ -1,4 +1,4 @@
-"""What all calibrators have in common: fit, use, layers and JSON files."""
+"""What all of this room have in common: fit, use, layers and JSON files."""
 
 import json
 import os
@@ -21,8 +21,8 @@ VERSION = 1
 PASSING_ON = ("Cast", "Dropout", "Flatten", "Identity", "Reshape")
 
 
-class Calibrator(ClassifierMixin, BaseEstimator):
-    """A map from logits to calibrated logits that is fitted to labels.
+class PostHoc(BaseEstimator):
+    """What is fitted to the outputs of a network and their labels.
 
     Predictions may have the shape
 
@@ -31,11 +31,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):
     - `(N,)` or `(..., 1)`: the logit, or probability, of class 1 of two.
       Labels: 0 or 1, `(...)` or `(..., 1)`.
     - `(..., L)` with `multi_label=True`: L independent binary problems, which
-      share one calibration. Labels: 0 or 1, `(..., L)`.
+      share one fit. Labels: 0 or 1, `(..., L)`.
 
     A subclass lists what a fit finds in `fitted_names` and defines `_fit`,
-    `_transform`, `_layer` and `_check_fitted_values`. Its constructor names all
-    options; those of every calibrator are
+    `_layer` and `_check_fitted_values`. Its constructor names all options;
+    those of every subclass are
 
     Args:
         from_probs: Whether predictions are probabilities instead of logits,
@@ -55,11 +55,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         self.ignore_class = ignore_class
 
     def fit(self, logits, labels=None, sample_weight=None):
-        """Fits the calibrator.
+        """Fits it to labels.
 
         Args:
-            logits: Logits of one of the shapes above, or probabilities if the
-                calibrator was made with `from_probs=True`: an array, which may
+            logits: Logits of one of the shapes above, or probabilities if it
+                was constructed with `from_probs=True`: an array, which may
                 be memory-mapped, a tensor, or anything else with `__array__`.
                 Or a `tf.data.Dataset`, or any other iterable that can be read
                 several times, of `(logits, labels)` or
@@ -70,7 +70,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):
                 the examples' axes. Only their ratios count.
 
         Returns:
-            The calibrator itself.
+            The object itself.
         """
         rows = data.read(
             logits,
@@ -84,85 +84,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         self.num_classes_ = rows.num_classes
         return self
 
-    def transform(self, logits):
-        """Calibrated logits.
-
-        Args:
-            logits: What `fit` takes; or a `tf.data.Dataset` of batches of them
-                or of tuples that begin with them.
-
-        Returns:
-            A NumPy array of the shape of `logits`, float64 for float64 and
-            else float32; or a dataset with the first component replaced.
-        """
-        return self._apply(logits, _as_logits)
-
-    def predict_proba(self, logits):
-        """Calibrated probabilities in the shape of `logits`; see `transform`.
-
-        Binary predictions `(N,)` and `(..., 1)`, and those of
-        `multi_label=True`, become the probability of class 1.
-        """
-        return self._apply(logits, _as_probabilities)
-
-    def predict(self, logits):
-        """The most probable classes of logits, `(...)` or `(..., L)`."""
-        calibrated = self.transform(logits)
-        if self.multi_label or calibrated.ndim == 1:
-            return (calibrated > 0).astype(np.int64)
-        if calibrated.shape[-1] == 1:
-            return (calibrated[..., 0] > 0).astype(np.int64)
-        return calibrated.argmax(axis=-1)
-
-    @property
-    def classes_(self):
-        """The class ids, as scikit-learn's classifiers have them."""
-        return np.arange(self.num_classes_)
-
     def as_layer(self):
-        """A Keras layer that does what `transform` does; it does not train."""
+        """A Keras layer that does the same; it does not train."""
         self._check_fitted()
         return self._layer(
             from_probs=self.from_probs, multi_label=self.multi_label
         )
-
-    def append_to(self, model, probabilities=None):
-        """The model with calibrated outputs, as one that can be saved.
-
-        Args:
-            model: A functional or built sequential Keras model with one output
-                of what `transform` takes. It is not changed; its layers are
-                shared.
-            probabilities: Whether the new model returns probabilities instead
-                of logits. By default it returns what `model` does: logits,
-                but probabilities for a calibrator with `from_probs=True`.
-
-        Returns:
-            A functional `keras.Model`.
-        """
-        self._check_fitted()
-        if probabilities is None:
-            probabilities = self.from_probs
-        probabilities = check_flag("probabilities", probabilities)
-        output = _single_output(model)
-        self._check_activation(output)
-        self._check_classes(output.shape[-1])
-        layer = self.as_layer()
-        names = {each.name for each in model.layers}
-        stem, number = layer.name, 0
-        while layer.name in names:
-            number += 1
-            layer.name = f"{stem}_{number}"
-        output = layer(output)
-        if probabilities:
-            is_binary = self.multi_label or output.shape[-1] == 1
-            output = keras.layers.Activation(
-                "sigmoid" if is_binary else "softmax", dtype="float32"
-            )(output)
-        # Which keeps a dict of inputs; a sequential model has no `input` before
-        # it is called.
-        inputs = getattr(model, "input", model.inputs[0])
-        return keras.Model(inputs, output, name=f"{model.name}_calibrated")
 
     def save(self, path):
         """Writes a JSON file that `ct.posthoc.load` reads.
@@ -228,41 +155,42 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         """Whether `fit` was called, for scikit-learn."""
         return all(hasattr(self, name) for name in self.fitted_names)
 
-    def _apply(self, logits, finish):
-        """Calibrates and then applies `_as_logits` or `_as_probabilities`."""
-        self._check_fitted()
-        if data.is_dataset(logits):
-            return self._apply_to_dataset(logits, finish)
-        values, shape = data.flatten(logits, self.multi_label)
+    def _extend(self, model, name, finish=lambda output: output):
+        """A functional model that ends in the layer, then in `finish`."""
+        output = _single_output(model)
+        self._check_activation(output)
+        self._check_classes(output.shape[-1])
+        layer = self.as_layer()
+        names = {each.name for each in model.layers}
+        stem, number = layer.name, 0
+        while layer.name in names:
+            number += 1
+            layer.name = f"{stem}_{number}"
+        # Which keeps a dict of inputs; a sequential model has no `input` before
+        # it is called.
+        inputs = getattr(model, "input", model.inputs[0])
+        return keras.Model(
+            inputs, finish(layer(output)), name=f"{model.name}_{name}"
+        )
+
+    def _fill(self, result, values, function):
+        """Sets `result[i:j] = function(logits of rows i to j, i, j)`.
+
+        Args:
+            result: Array `(n, ...)`.
+            values: Of `data.flatten`; checked here.
+            function: Called on blocks, from several threads at once.
+        """
         self._check_classes(values.shape[1])
-        is_double = values.dtype == np.float64
-        result = np.empty(values.shape, np.float64 if is_double else np.float32)
 
         def block(i, j):
             rows = data.to_logits(values[i:j], self.from_probs, index=i)
-            result[i:j] = finish(self._transform(rows), values.shape[1])
+            result[i:j] = function(rows, i, j)
             return not self.from_probs and data.look_odd(values[i:j])
 
-        row_bytes = result.itemsize * values.shape[1]
+        row_bytes = max(values.itemsize, 4) * values.shape[1]
         if all(map_blocks(block, len(values), row_bytes)):
             data.warn_of_probabilities()
-        return result.reshape(shape)
-
-    def _apply_to_dataset(self, dataset, finish):
-        import tensorflow as tf
-
-        def apply(first):
-            dtype = tf.float64 if first.dtype == tf.float64 else tf.float32
-            if first.shape.rank is not None:
-                self._check_classes(first.shape[-1])
-            result = tf.numpy_function(
-                lambda values: self._apply(values, finish), [first], dtype
-            )
-            return tf.ensure_shape(result, first.shape)
-
-        if isinstance(dataset.element_spec, tuple):
-            return dataset.map(lambda first, *rest: (apply(first), *rest))
-        return dataset.map(apply)
 
     def _check_fitted(self):
         if not self.__sklearn_is_fitted__():
@@ -303,6 +231,108 @@ class Calibrator(ClassifierMixin, BaseEstimator):
                 "`from_probs=True`. Received: a model that ends without an "
                 "activation"
             )
+
+
+class Calibrator(ClassifierMixin, PostHoc):
+    """A map from logits to calibrated logits; see `PostHoc`.
+
+    A subclass also defines `_transform`.
+    """
+
+    def transform(self, logits):
+        """Calibrated logits.
+
+        Args:
+            logits: What `fit` takes; or a `tf.data.Dataset` of batches of them
+                or of tuples that begin with them.
+
+        Returns:
+            A NumPy array of the shape of `logits`, float64 for float64 and
+            else float32; or a dataset with the first component replaced.
+        """
+        return self._apply(logits, _as_logits)
+
+    def predict_proba(self, logits):
+        """Calibrated probabilities in the shape of `logits`; see `transform`.
+
+        Binary predictions `(N,)` and `(..., 1)`, and those of
+        `multi_label=True`, become the probability of class 1.
+        """
+        return self._apply(logits, _as_probabilities)
+
+    def predict(self, logits):
+        """The most probable classes of logits, `(...)` or `(..., L)`."""
+        calibrated = self.transform(logits)
+        if self.multi_label or calibrated.ndim == 1:
+            return (calibrated > 0).astype(np.int64)
+        if calibrated.shape[-1] == 1:
+            return (calibrated[..., 0] > 0).astype(np.int64)
+        return calibrated.argmax(axis=-1)
+
+    @property
+    def classes_(self):
+        """The class ids, as scikit-learn's classifiers have them."""
+        return np.arange(self.num_classes_)
+
+    def append_to(self, model, probabilities=None):
+        """The model with calibrated outputs, as one that can be saved.
+
+        Args:
+            model: A functional or built sequential Keras model with one output
+                of what `transform` takes. It is not changed; its layers are
+                shared.
+            probabilities: Whether the new model returns probabilities instead
+                of logits. By default it returns what `model` does: logits,
+                but probabilities for a calibrator with `from_probs=True`.
+
+        Returns:
+            A functional `keras.Model`.
+        """
+        self._check_fitted()
+        if probabilities is None:
+            probabilities = self.from_probs
+        probabilities = check_flag("probabilities", probabilities)
+
+        def finish(output):
+            if not probabilities:
+                return output
+            is_binary = self.multi_label or output.shape[-1] == 1
+            activation = "sigmoid" if is_binary else "softmax"
+            return keras.layers.Activation(activation, dtype="float32")(output)
+
+        return self._extend(model, "calibrated", finish)
+
+    def _apply(self, logits, finish):
+        """Calibrates and then applies `_as_logits` or `_as_probabilities`."""
+        self._check_fitted()
+        if data.is_dataset(logits):
+            return self._apply_to_dataset(logits, finish)
+        values, shape = data.flatten(logits, self.multi_label)
+        is_double = values.dtype == np.float64
+        result = np.empty(values.shape, np.float64 if is_double else np.float32)
+        width = values.shape[1]
+        self._fill(
+            result,
+            values,
+            lambda rows, i, j: finish(self._transform(rows), width),
+        )
+        return result.reshape(shape)
+
+    def _apply_to_dataset(self, dataset, finish):
+        import tensorflow as tf
+
+        def apply(first):
+            dtype = tf.float64 if first.dtype == tf.float64 else tf.float32
+            if first.shape.rank is not None:
+                self._check_classes(first.shape[-1])
+            result = tf.numpy_function(
+                lambda values: self._apply(values, finish), [first], dtype
+            )
+            return tf.ensure_shape(result, first.shape)
+
+        if isinstance(dataset.element_spec, tuple):
+            return dataset.map(lambda first, *rest: (apply(first), *rest))
+        return dataset.map(apply)
 
 
 def read_file(path, classes):

@@ -18,6 +18,8 @@ from caltrain_tf.posthoc.affine import VectorScaling
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
+from caltrain_tf.posthoc.structured import StructuredMatrixScaling
+from caltrain_tf.posthoc.structured import StructuredVectorScaling
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 METRICS = ("nll", "brier", "ece", "accuracy")
@@ -187,17 +189,29 @@ def _format(score):
     return f"{score.value:.4f}{mark} [{low:.4f}, {high:.4f}]"
 
 
+def default_calibrators(num_classes):
+    """All calibrators by the names that `compare` gives them.
+
+    Of more than 100 classes, those with a matrix of classes are left out.
+    """
+    calibrators = {
+        "ts": TemperatureScaling(),
+        "ts_sb_ece": TemperatureScaling("sb_ece"),
+        "ts_hb_ece": TemperatureScaling("hb_ece"),
+        "ensemble": EnsembleTemperatureScaling(),
+        "vector": VectorScaling(),
+        "structured_vector": StructuredVectorScaling(),
+    }
+    if num_classes <= FEW_CLASSES:
+        calibrators["matrix"] = MatrixScaling()
+        calibrators["structured_matrix"] = StructuredMatrixScaling()
+        calibrators["dirichlet"] = DirichletCalibration()
+    return calibrators
+
+
 def _named(calibrators, num_classes):
     if calibrators is None:
-        calibrators = {
-            "ts": TemperatureScaling(),
-            "ts_sb_ece": TemperatureScaling("sb_ece"),
-            "ensemble": EnsembleTemperatureScaling(),
-            "vector": VectorScaling(),
-        }
-        if num_classes <= FEW_CLASSES:
-            calibrators["matrix"] = MatrixScaling()
-            calibrators["dirichlet"] = DirichletCalibration()
+        calibrators = default_calibrators(num_classes)
     if not isinstance(calibrators, dict | list | tuple) or not calibrators:
         raise ValueError(
             "`calibrators` must be a dict or a list of at least one. "

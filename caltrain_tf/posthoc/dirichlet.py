@@ -1,7 +1,6 @@
 """Dirichlet calibration with ODIR."""
 
 import numpy as np
-from scipy.special import log_softmax
 
 from caltrain_tf.checks import check_number
 from caltrain_tf.posthoc import affine
@@ -85,9 +84,6 @@ class DirichletCalibration(affine.AffineCalibrator):
             intercept = check_number("intercept", intercept, low=0, closed=True)
         self.off_diagonal = off_diagonal
         self.intercept = intercept
-
-    def _inputs(self, logits):
-        return log_softmax(logits, axis=1)
 
     def _fit(self, rows):
         view = survey(rows)

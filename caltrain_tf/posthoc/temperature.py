@@ -2,20 +2,18 @@
 
 With d = logits - their maximum and b = 1/temperature, a row has the sums of
 exp(b d), d exp(b d) and d^2 exp(b d). They give the logarithm of its
-normaliser, and that function's slope and curvature in b, which are the mean and
-the variance of d under the tempered distribution (`row_moments`). All that
-follows needs no more than these three numbers for each row:
+normaliser, and that function's slope and curvature in b (`row_moments`). All
+that follows needs no more than these three numbers for each row:
 
-1. `survey` checks the values in a first pass and finds data that determine no
-   temperature.
-2. `most_likely` minimises the negative log-likelihood. It is convex in b, so
-   that Newton's method on its slope, kept inside a bracket, finds the optimum.
-   It steps in log b, where badly scaled logits make no difference. Most of the
-   way is gone on a sample of the rows; the full data need about three passes.
-3. `Search` minimises a calibration error, which has several local minima.
+1. `survey` checks the values and finds data that determine no temperature.
+2. `most_likely` minimises the negative log-likelihood, which is convex in b, by
+   Newton's method on its slope. It steps in log b, where badly scaled logits
+   make no difference. Most of the way is gone on a sample of the rows; the full
+   data need about three passes.
+3. `Search` minimises a calibration error with a share of the likelihood, which
+   has several local minima.
 
-Each exponential is computed once for all three sums. Single rows are summed in
-the logits' precision, over rows in float64.
+Single rows are summed in the logits' precision, over rows in float64.
 """
 
 import math
@@ -62,7 +60,7 @@ LARGEST_EXPONENT = 600.0
 class TemperatureScaling(Calibrator):
     """Divides the logits by one number, which keeps the predicted classes.
 
-    The temperature is the global optimum of the objective on the given data:
+    The temperature minimises the objective on the given data:
 
     - `"nll"`: the negative log-likelihood (TS).
     - `"sb_ece"`: the soft-binned calibration error in the l2 norm
@@ -73,6 +71,19 @@ class TemperatureScaling(Calibrator):
     - `"hb_ece"`: the hard-binned error, l2 over bins of equal mass
       (TS-HB-ECE).
 
+    On a few hundred examples the minimum of a calibration error is mostly
+    chance. Even a calibrated network has an SB-ECE^2 of about num_bins / N
+    times the variance of being right, and less where all confidences crowd
+    into one bin, at temperatures near 0. Therefore `"sb_ece"` minimises
+
+        SB-ECE^2 + likelihood_weight x NLL
+
+    with a weight of 2 num_bins / N. (2 NLL, the deviance, grows by the mean
+    square of how far confidences move, in units of that variance: what moves
+    them by one standard deviation costs as much as chance adds to SB-ECE^2.)
+    The temperature is close to that of TS for few examples, and to the global
+    optimum of SB-ECE for many.
+
     Where the data determine no temperature, as when no example is
     misclassified, `fit` warns and chooses a finite one.
 
@@ -81,6 +92,10 @@ class TemperatureScaling(Calibrator):
         num_bins: Number of bins, for the last two.
         binning: `"bin"` or `"label"`, for `"sb_ece"`.
         soft_temperature: Softness of the bins, for `"sb_ece"`.
+        likelihood_weight: Weight of the mean negative log-likelihood beside
+            the squared calibration error, >= 0; 0 gives the global optimum of
+            the error alone. By default 2 num_bins / N for `"sb_ece"`, with the
+            effective N of weighted examples, and 0 for `"hb_ece"`.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.
@@ -114,6 +129,7 @@ class TemperatureScaling(Calibrator):
         num_bins=15,
         binning="bin",
         soft_temperature=0.01,
+        likelihood_weight=None,
         from_probs=False,
         multi_label=False,
         ignore_class=None,
@@ -129,6 +145,11 @@ class TemperatureScaling(Calibrator):
         self.soft_temperature = check_number(
             "soft_temperature", soft_temperature, low=0
         )
+        if likelihood_weight is not None:
+            likelihood_weight = check_number(
+                "likelihood_weight", likelihood_weight, low=0, closed=True
+            )
+        self.likelihood_weight = likelihood_weight
 
     def _fit(self, rows):
         view = survey(rows)
@@ -141,16 +162,21 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = 1.0 / inverse
 
     def _smallest_error(self, rows, view):
-        start = first_guess(rows, view)
+        weight = self.likelihood_weight
         if self.objective == "sb_ece":
-            error = SoftBinnedError(
-                self.num_bins, self.soft_temperature, self.binning
+            error = partial(
+                soft_binned_error,
+                num_bins=self.num_bins,
+                temperature=self.soft_temperature,
+                binning=self.binning,
             )
-            search = Search(rows, error, start, view.spread, SMOOTH_GRID)
+            if weight is None:
+                weight = 2 * self.num_bins / view.count
+            search = Search(rows, view, error, weight, SMOOTH_GRID)
             position = search.lowest_of_smooth_error()
         else:
             error = partial(error_of_confidence, num_bins=self.num_bins)
-            search = Search(rows, error, start, view.spread, JUMPING_GRID)
+            search = Search(rows, view, error, weight or 0.0, JUMPING_GRID)
             position = search.lowest_of_jumping_error()
         if not search.is_inside(position):
             warn(
@@ -174,6 +200,7 @@ class TemperatureScaling(Calibrator):
 class Survey(NamedTuple):
     """What the first pass tells about the rows."""
 
+    weight: float  # Sum of the weights.
     count: float  # How many rows of equal weight would say as much.
     separable: bool  # Whether no label has less than its row's largest logit.
     spread: float  # Root mean square of logit - largest logit of the row.
@@ -186,7 +213,7 @@ def survey(rows):
 
     def block(logits, labels, weights):
         shifted = shift(logits)
-        of_label = shifted[np.arange(len(labels)), labels].astype(np.float64)
+        of_label = label_logits(shifted, labels)
         mean = np.einsum("ij->i", shifted).astype(np.float64) / rows.num_classes
         square = np.einsum("ij,ij->i", shifted, shifted).astype(np.float64)
         square /= rows.num_classes
@@ -208,6 +235,7 @@ def survey(rows):
             f"largest number of their type. Received: squares up to {square}"
         )
     return Survey(
+        weight,
         weight**2 / squares,
         wrong == 0,
         math.sqrt(square / weight),
@@ -224,6 +252,11 @@ def total(values, weights):
 def shift(logits):
     """Logits minus the largest of their row."""
     return logits - row_max(logits)[:, None]
+
+
+def label_logits(shifted, labels):
+    """The logits of the labels, in float64."""
+    return shifted[np.arange(len(labels)), labels].astype(np.float64)
 
 
 def row_max(logits):
@@ -276,9 +309,11 @@ def _succession(rows, view):
     target = (view.count + 1) / (view.count + 2)
 
     def excess(position):
-        nodes = evaluate_nodes(rows, [math.exp(position)])
-        confidence = np.exp(-nodes.log_sum[0])
-        return np.average(confidence, weights=nodes.weights) - target
+        def block(logits, labels, weights):
+            log_sum, _, _ = row_moments(shift(logits), math.exp(position))
+            return total(np.exp(-log_sum), weights)
+
+        return sum(rows.map(block)) / view.weight - target
 
     low = math.log(LOWEST / view.spread)
     high = math.log(HIGHEST / view.spread)
@@ -340,11 +375,9 @@ def _newton(rows, inverse, view, tolerance):
         # Without curvature the step is long, and the bracket limits it.
         step = -slope / change if change > 0 else math.inf
         step = math.copysign(min(abs(step), 2.0), -slope)
-        if low <= position + step <= high:
-            position += step
-        else:
+        if not low <= position + step <= high:
             step = (low + high) / 2 - position
-            position += step
+        position += step
         if abs(step) < tolerance:
             return math.exp(position)
     warn(
@@ -356,20 +389,11 @@ def _newton(rows, inverse, view, tolerance):
 
 
 def likelihood(rows, inverse):
-    """Negative log-likelihood at temperature 1/`inverse`, in one pass.
-
-    Args:
-        rows: `Rows` or a `Stream`.
-        inverse: Inverse temperature b, at least 0.
-
-    Returns:
-        Weighted sums over the rows of the value and of its first and second
-        derivative in b.
-    """
+    """Sums of the negative log-likelihood and its two derivatives in b."""
 
     def block(logits, labels, weights):
         shifted = shift(logits)
-        of_label = shifted[np.arange(len(labels)), labels].astype(np.float64)
+        of_label = label_logits(shifted, labels)
         log_sum, mean, variance = row_moments(shifted, inverse)
         return (
             total(log_sum - inverse * of_label, weights),
@@ -380,302 +404,247 @@ def likelihood(rows, inverse):
     return np.sum(rows.map(block), axis=0)
 
 
-class Nodes(NamedTuple):
-    """All rows at some temperatures.
-
-    log_sum, mean and variance have the shape `(temperatures, rows)`; weights
-    `(rows,)`, or None.
-    """
-
-    correct: np.ndarray
-    weights: np.ndarray
-    log_sum: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-
-
-def evaluate_nodes(rows, inverses):
-    """`Nodes` of all rows at several inverse temperatures, in one pass."""
-
-    def block(logits, labels, weights):
-        shifted = shift(logits)
-        moments = [row_moments(shifted, inverse) for inverse in inverses]
-        correct = logits.argmax(axis=1) == labels
-        return correct, weights, np.array(moments)
-
-    correct, weights, moments = zip(*rows.map(block), strict=True)
-    weights = np.concatenate(
-        [
-            np.ones(len(hits)) if part is None else part
-            for hits, part in zip(correct, weights, strict=True)
-        ]
-    )
-    if np.all(weights == weights[0]):
-        weights = None
-    moments = np.concatenate(moments, axis=2).transpose(1, 0, 2)
-    return Nodes(np.concatenate(correct), weights, *moments)
-
-
 class Search:
-    """A calibration error as a function of log b, and its lowest value.
+    """`error^2 + weight x NLL` as a function of log b, and its lowest value.
 
-    A calibration error has several local minima in the temperature. Two facts
+    A calibration error has several local minima in the temperature. Three facts
     make a search for the lowest one cheap and certain:
 
     - By Jensen's inequality every binned error is at least |mean confidence -
-      accuracy|, and the mean confidence falls with the temperature. Outside
-      the temperatures where that gap is below the best error so far there is
-      nothing to find, so that the search ends with proof, on both sides.
-    - The log-normaliser of a row is a smooth function of log b. Its value,
-      slope and curvature at two b of ratio 1.25 give it in between to about
-      1e-5 by quintic interpolation (`Panel`), and to float32 at a ratio of
-      1.02, where the search ends. A pass over the logits is needed for each
-      such node, and none for the temperatures that are tried in between.
+      accuracy|, and the mean confidence falls with the temperature.
+    - The likelihood is convex in b: where it rises, it goes on rising. Where
+      these two bounds are above the best value so far there is nothing to find
+      beyond, so that the search ends with proof, on both sides.
+    - Between temperatures of ratio 1.25, confidences are interpolated to about
+      1e-5, and to float32 at a ratio of 1.02, where the search ends
+      (`Tempered`). Trying a temperature takes no pass over the logits.
     """
 
-    def __init__(self, rows, error, centre, spread, grid):
-        """Tries a grid of temperatures until nothing better can be left.
-
-        Args:
-            rows: `Rows` or a `Stream`.
-            error: Function of confidences, correctness and weights.
-            centre: The inverse temperature to begin at.
-            spread: Typical size of the logits, which says where to give up.
-            grid: How many temperatures to try between two nodes.
-        """
-        self.rows = rows
-        self.error = error
-        self.panels = []
-        self.grid = grid
+    def __init__(self, rows, view, error, weight, grid):
+        """Tries temperatures, `grid` per node, until no better can be left."""
+        self.rows, self.error, self.weight = rows, error, weight
         self.tried = {}
         step = math.log(NODE_RATIO)
-        middle = math.log(centre)
-        self._add([[middle - step, middle, middle + step]])
-        lowest, highest = math.log(1e-4 / spread), math.log(1e5 / spread)
+        middle = math.log(first_guess(rows, view))
+        # Beyond these numbers of nodes, confidences hardly change.
+        most_below = math.ceil((middle - math.log(1e-4 / view.spread)) / step)
+        most_above = math.ceil((math.log(1e5 / view.spread) - middle) / step)
+        below = above = 2
         while True:
-            low, high = self.panels[0], self.panels[-1]
-            best = min(self.tried.values())
-            missing = []
-            if low.gap(low.low) > -best and low.low > lowest:
-                missing.append([low.low - step, low.low])
-            if high.gap(high.high) < best and high.high < highest:
-                missing.append([high.high, high.high + step])
-            if not missing:
+            low, high = middle - below * step, middle + above * step
+            self.tempered = Tempered(rows, low, high, below + above)
+            self._try(
+                middle + step * i / grid
+                for i in range(-below * grid, above * grid + 1)
+            )
+            nodes = below, above
+            if below < most_below and self._may_fall(low, low + step):
+                below = min(2 * below, most_below)
+            if above < most_above and self._may_fall(high, high - step):
+                above = min(2 * above, most_above)
+            if nodes == (below, above):
                 break
-            self._add(missing)
 
     def __call__(self, position):
-        """The error at log b = `position`."""
-        for panel in self.panels:
-            if position <= panel.high:
-                break
-        return panel.error(self.error, position)
+        """The value at log b = `position`."""
+        at = self.tempered
+        confidence = at.confidence(position)
+        error = self.error(confidence, at.correct, weight=at.weights)
+        return error**2 + self._share(position)
 
     def is_inside(self, position):
-        """Whether the error was seen to rise on both sides of `position`."""
+        """Whether the value was seen to rise on both sides of `position`."""
         return min(self.tried) < position < max(self.tried)
 
     def lowest_of_smooth_error(self):
         """The log b of the lowest value, by descent into the lowest valleys."""
-
-        def descend(low, high, tolerance):
-            found = minimize_scalar(
-                self,
-                bounds=(low, high),
-                method="bounded",
-                options={"xatol": tolerance},
-            )
-            if not found.success:
-                warn(
-                    f"The temperature did not converge: {found.message}",
-                    ConvergenceWarning,
-                )
-            return found
-
+        rough, exact = {"xatol": FOCUS / 10}, {"xatol": 1e-7}
         found = [
-            descend(low, high, FOCUS / 10) for low, _, high in self._minima(3)
+            minimize_scalar(self, bounds=valley, options=rough)
+            for valley in self._valleys(3)
         ]
-        best = min(found, key=lambda result: result.fun).x
-        self._focus(best)
-        return descend(best - FOCUS, best + FOCUS, tolerance=1e-7).x
+        ends = self._focus(min(found, key=lambda result: result.fun).x)
+        return minimize_scalar(self, bounds=ends, options=exact).x
 
     def lowest_of_jumping_error(self):
-        """The log b of the lowest value, by finer and finer grids."""
-        best = self._finer(self._minima(5), levels=2)
-        self._focus(best)
-        return self._finer([(best - FOCUS, best, best + FOCUS)], levels=3)
+        """The log b of the lowest value, by two finer grids."""
 
-    def _add(self, stretches):
-        """Evaluates stretches of neighbouring nodes in one pass."""
-        nodes = evaluate_nodes(self.rows, np.exp(np.concatenate(stretches)))
-        bounds = []
-        first = 0
-        for stretch in stretches:
-            for i in range(len(stretch) - 1):
-                panel = Panel(nodes, first + i, *stretch[i : i + 2])
-                self.panels.append(panel)
-                for x in np.linspace(panel.low, panel.high, self.grid + 1):
-                    bounds.append((abs(panel.gap(x)), x, panel))
-            first += len(stretch)
-        self.panels.sort(key=lambda panel: panel.low)
+        def finest(brackets, count):
+            grids = (np.linspace(*bracket, count) for bracket in brackets)
+            return min(np.concatenate(list(grids)), key=self)
+
+        ends = self._focus(finest(self._valleys(5), 21))
+        return finest([ends], 101)
+
+    def _share(self, position):
+        """What the likelihood contributes."""
+        return self.weight * self.tempered.likelihood(position)
+
+    def _may_fall(self, end, inner):
+        """Whether a better value is possible beyond an end of the grid."""
+        share, gap = self._share(end), self.tempered.gap(end)
+        bound = share if share >= self._share(inner) else 0.0
+        # Confidences grow with b.
+        if (gap > 0) == (end > inner):
+            bound += gap**2
+        return bound < min(self.tried.values())
+
+    def _try(self, positions):
+        bounds = {
+            x: self.tempered.gap(x) ** 2 + self._share(x)
+            for x in positions
+            if x not in self.tried
+        }
         best = min(self.tried.values(), default=math.inf)
-        for bound, x, panel in sorted(bounds, key=lambda item: item[0]):
-            if x in self.tried:
-                continue
-            # Where even the bound is no better, the error need not be known.
-            if bound < best:
-                bound = panel.error(self.error, x)
-                best = min(best, bound)
-            self.tried[x] = bound
+        for x in sorted(bounds, key=bounds.get):
+            # Where even the bound is no better, the value need not be known.
+            self.tried[x] = self(x) if bounds[x] < best else bounds[x]
+            best = min(best, self.tried[x])
 
-    def _minima(self, count):
-        """Brackets `(low, best, high)` of the grid's `count` lowest minima."""
+    def _valleys(self, count):
+        """Brackets `(low, high)` of the grid's `count` lowest minima."""
         x, y = np.array(sorted(self.tried.items())).T
         padded = np.concatenate([[math.inf], y, [math.inf]])
-        is_minimum = (y <= padded[:-2]) & (y <= padded[2:])
-        lowest = sorted(np.flatnonzero(is_minimum), key=lambda i: y[i])
+        minima = np.flatnonzero((y <= padded[:-2]) & (y <= padded[2:]))
+        lowest = minima[np.argsort(y[minima], kind="stable")[:count]]
         last = len(x) - 1
-        return [
-            (x[max(i - 1, 0)], x[i], x[min(i + 1, last)])
-            for i in lowest[:count]
-        ]
+        return [(x[max(i - 1, 0)], x[min(i + 1, last)]) for i in lowest]
 
     def _focus(self, position):
-        """Replaces the nodes by two that are close to `position`."""
-        ends = [position - FOCUS, position + FOCUS]
-        nodes = evaluate_nodes(self.rows, np.exp(ends))
-        self.panels = [Panel(nodes, 0, *ends)]
-
-    def _finer(self, brackets, levels, points=20):
-        tried = {}
-        for _ in range(levels):
-            for low, best, high in brackets:
-                for x in (best, *np.linspace(low, high, points + 1)):
-                    if x not in tried:
-                        tried[x] = self(x)
-            width = (brackets[0][2] - brackets[0][0]) / points
-            lowest = sorted(tried, key=tried.get)[: len(brackets)]
-            brackets = [(x - width, x, x + width) for x in lowest]
-        return min(tried, key=tried.get)
+        """Interpolates more exactly, close to `position` only."""
+        ends = position - FOCUS, position + FOCUS
+        self.tempered = Tempered(self.rows, *ends, 1)
+        return ends
 
 
-class Panel:
-    """Confidences at any temperature between two neighbouring nodes."""
+class Tempered:
+    """Confidences and the likelihood of all rows in a range of temperatures.
 
-    def __init__(self, nodes, left, low, high):
-        """Takes `Nodes`, the left one's index, and log b at both ends.
+    The log-normaliser of a row is a smooth function of log b. One pass gives
+    its value, slope (b mean) and curvature (b^2 variance + b mean) at a few
+    nodes; in between it is the quintic that has all six.
+    """
 
-        In log b, the slope of the log-normaliser is b mean and its curvature
-        b^2 variance + b mean. The coefficients of the quintic are of t, which
-        goes from 0 to 1 while log b goes from `low` to `high`.
+    # Rows: value, slope and curvature at 0, and at 1. Columns: coefficients of
+    # 1, t, ..., t^5 in the quintic that has 1 for it and 0 for the others.
+    # fmt: off
+    QUINTIC = np.array([
+        [1, 0, 0, -10, 15, -6], [0, 1, 0, -6, 8, -3],
+        [0, 0, 0.5, -1.5, 1.5, -0.5], [0, 0, 0, 10, -15, 6],
+        [0, 0, 0, -4, 7, -3], [0, 0, 0, 0.5, -1, 0.5],
+    ])
+    # fmt: on
+
+    def __init__(self, rows, low, high, num_parts):
+        """Passes over rows at `num_parts` + 1 log b between `low` and `high`.
+
+        The attributes `correct` and `weights` (None if they are equal) are in
+        the order of the confidences.
         """
-        self.low, self.high = low, high
-        self.correct, self.weights = nodes.correct, nodes.weights
-        self.accuracy = np.average(self.correct, weights=self.weights)
-        width = high - low
-        value, slope, bend = [], [], []
-        for node, position in ((left, low), (left + 1, high)):
-            inverse = math.exp(position)
-            first = inverse * nodes.mean[node]
-            value.append(nodes.log_sum[node])
-            slope.append(first * width)
-            bend.append((inverse**2 * nodes.variance[node] + first) * width**2)
-        rise = value[1] - value[0] - slope[0] - bend[0] / 2
-        turn = slope[1] - slope[0] - bend[0]
-        twist = bend[1] - bend[0]
-        self._coefficients = (
-            value[0],
-            slope[0],
-            bend[0] / 2,
-            10 * rise - 4 * turn + twist / 2,
-            -15 * rise + 7 * turn - twist,
-            6 * rise - 3 * turn + twist / 2,
+        self.low, self.num_parts = low, num_parts
+        self.step = (high - low) / num_parts
+        inverses = np.exp(np.linspace(low, high, num_parts + 1))
+
+        def block(logits, labels, weights):
+            shifted = shift(logits)
+            if weights is None:
+                weights = np.ones(len(labels))
+            moments = [row_moments(shifted, inverse) for inverse in inverses]
+            correct = logits.argmax(axis=1) == labels
+            return correct, weights, label_logits(shifted, labels), moments
+
+        parts = zip(*rows.map(block), strict=True)
+        self.correct, weights, of_label, nodes = (
+            np.concatenate(part, axis=-1) for part in parts
         )
+        self.weights = None if np.all(weights == weights[0]) else weights
+        # From here on `nodes` has value, slope and curvature in log b / step.
+        nodes[:, 1] *= inverses[:, None] * self.step
+        nodes[:, 2] *= (inverses[:, None] * self.step) ** 2
+        nodes[:, 2] += self.step * nodes[:, 1]
+        self.log_sums = nodes
+        self.mean_log_sum = self._mean(nodes)
+        self.mean_label = self._mean(of_label)
+        self.accuracy = self._mean(self.correct)
+
+    def _mean(self, values):
+        return np.average(values, axis=-1, weights=self.weights)
+
+    def _interpolate(self, nodes, position):
+        place = (position - self.low) / self.step
+        left = min(max(int(place), 0), self.num_parts - 1)
+        factors = self.QUINTIC @ (place - left) ** np.arange(6)
+        pair = nodes[left : left + 2]
+        return factors @ pair.reshape(6, *pair.shape[2:])
 
     def confidence(self, position):
         """Confidences of all rows at log b = `position`."""
-        t = (position - self.low) / (self.high - self.low)
-        log_sum = self._coefficients[-1] * t
-        for coefficient in self._coefficients[-2:0:-1]:
-            log_sum += coefficient
-            log_sum *= t
-        log_sum += self._coefficients[0]
-        np.negative(log_sum, out=log_sum)
-        return np.minimum(np.exp(log_sum, out=log_sum), 1.0)
+        log_sum = self._interpolate(self.log_sums, position)
+        return np.minimum(np.exp(-log_sum), 1.0)
+
+    def likelihood(self, position):
+        """Mean negative log-likelihood."""
+        log_sum = self._interpolate(self.mean_log_sum, position)
+        return log_sum - math.exp(position) * self.mean_label
 
     def gap(self, position):
         """Mean confidence - accuracy, which no error can be below."""
-        confidence = self.confidence(position)
-        return np.average(confidence, weights=self.weights) - self.accuracy
-
-    def error(self, function, position):
-        """An error at log b = `position`."""
-        return function(
-            self.confidence(position), self.correct, weight=self.weights
-        )
+        return self._mean(self.confidence(position)) - self.accuracy
 
 
-class SoftBinnedError:
-    """SB-ECE in the l2 norm over soft bins on [0, 1]; see `losses.sb_ece`."""
+def soft_binned_error(
+    confidence, correct, num_bins, temperature, binning, weight=None
+):
+    """SB-ECE in the l2 norm over soft bins on [0, 1]; see `losses.sb_ece`.
 
-    def __init__(self, num_bins, temperature, binning):
-        """Takes the options of `losses.sb_ece` of the same names."""
-        self.centres = (np.arange(num_bins) + 0.5) / num_bins
-        self.temperature = temperature
-        self.binning = binning
+    Both kinds of bins need only the sums of u, u c, u a and u c^2 over the
+    examples, where u is the membership, c the confidence and a is 1 for a
+    correct prediction. For a bin of accuracy A,
+    sum u (A - c)^2 = A^2 sum u - 2 A sum u c + sum u c^2.
+    """
+    count = len(confidence)
+    if weight is not None:
+        weight = weight * (count / weight.sum())
 
-    def __call__(self, confidence, correct, weight=None):
-        """The error of confidences `(N,)` that were right or wrong `(N,)`.
-
-        Both kinds of bins need only the sums of u, u c, u a and u c^2 over the
-        examples, where u is the membership, c the confidence and a is 1 for a
-        correct prediction. For a bin of accuracy A,
-        sum u (A - c)^2 = A^2 sum u - 2 A sum u c + sum u c^2.
-        """
-        count = len(confidence)
+    def block(start, stop):
+        c, a = confidence[start:stop], correct[start:stop]
+        member = memberships(c, num_bins, temperature)
+        share = 1.0 / member.sum(axis=0)
         if weight is not None:
-            weight = weight * (count / weight.sum())
+            share *= weight[start:stop]
+        columns = np.stack([share, share * c, share * a, share * c * c])
+        return columns @ member.T
 
-        def block(start, stop):
-            c, a = confidence[start:stop], correct[start:stop]
-            membership = self._membership(c)
-            share = 1.0 / membership.sum(axis=0)
-            if weight is not None:
-                share *= weight[start:stop]
-            columns = np.stack([share, share * c, share * a, share * c * c])
-            return columns @ membership.T
+    row_bytes = confidence.itemsize * num_bins
+    sums = np.sum(map_blocks(block, count, row_bytes), axis=0)
+    mass, confidences, hits, squares = sums
+    divisor = np.maximum(mass, SMALLEST_MASS)
+    if binning == "bin":
+        error = np.sum((hits - confidences) ** 2 * mass / divisor**2)
+    else:
+        accuracy = hits / divisor
+        error = np.sum(
+            accuracy**2 * mass - 2 * accuracy * confidences + squares
+        )
+    return np.sqrt(max(error, 0.0) / count)
 
-        row_bytes = confidence.itemsize * len(self.centres)
-        sums = np.sum(map_blocks(block, count, row_bytes), axis=0)
-        mass, confidences, hits, squares = sums
-        divisor = np.maximum(mass, SMALLEST_MASS)
-        if self.binning == "bin":
-            error = np.sum((hits - confidences) ** 2 * mass / divisor**2)
-        else:
-            accuracy = hits / divisor
-            error = np.sum(
-                accuracy**2 * mass - 2 * accuracy * confidences + squares
-            )
-        return np.sqrt(max(error, 0.0) / count)
 
-    def _membership(self, confidence):
-        """exp(-(c - m)^2 / t) up to a factor of each example, `(bins, N)`.
+def memberships(confidence, num_bins, temperature):
+    """exp(-(c - m)^2 / t) up to a factor of each example, `(bins, N)`.
 
-        With the centres m = 1/2 + k w it is, up to such a factor,
-        exp(-(k w)^2 / t) q^k with q = exp(2 (c - 1/2) w / t): one exponential
-        per example instead of one for each bin.
-        """
-        num_bins = len(self.centres)
-        centred = confidence - 0.5
-        if max(0.5, 1 / num_bins) / self.temperature > LARGEST_EXPONENT:
-            distance = np.abs(confidence - self.centres[:, None])
-            nearest = distance.min(axis=0)
-            return np.exp((nearest**2 - distance**2) / self.temperature)
-        offsets = self.centres - 0.5
-        powers = np.empty((num_bins, len(confidence)))
-        np.exp(centred * (2.0 * offsets[0] / self.temperature), out=powers[0])
-        ratio = np.exp(centred * (2.0 / num_bins / self.temperature))
-        for k in range(1, num_bins):
-            np.multiply(powers[k - 1], ratio, out=powers[k])
-        powers *= np.exp(-(offsets**2) / self.temperature)[:, None]
-        return powers
+    With the centres m = 1/2 + k w it is, up to such a factor,
+    exp(-(k w)^2 / t) q^k with q = exp(2 (c - 1/2) w / t): one exponential
+    per example instead of one for each bin.
+    """
+    offsets = (np.arange(num_bins) + 0.5) / num_bins - 0.5
+    centred = confidence - 0.5
+    if max(0.5, 1 / num_bins) / temperature > LARGEST_EXPONENT:
+        square = (centred - offsets[:, None]) ** 2
+        return np.exp((square.min(axis=0) - square) / temperature)
+    powers = np.empty((num_bins, len(confidence)))
+    np.exp(centred * (2.0 * offsets[0] / temperature), out=powers[0])
+    ratio = np.exp(centred * (2.0 / num_bins / temperature))
+    for k in range(1, num_bins):
+        np.multiply(powers[k - 1], ratio, out=powers[k])
+    powers *= np.exp(-(offsets**2) / temperature)[:, None]
+    return powers

@@ -1,8 +1,8 @@
 """Runs in, a page of tables and figures out."""
 
+from caltrain_tf.report.collect import Rows
 from caltrain_tf.report.collect import collect
-from caltrain_tf.report.report import write_report
-from caltrain_tf.report.rows import Rows
-from caltrain_tf.report.rows import read_rows
+from caltrain_tf.report.collect import read_rows
+from caltrain_tf.report.page import write_report
 
 __all__ = ["Rows", "collect", "read_rows", "write_report"]

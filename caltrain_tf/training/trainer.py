@@ -7,6 +7,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 
 import keras
@@ -16,6 +17,7 @@ import tensorflow as tf
 from caltrain_tf.training.checkpoints import Checkpoints
 from caltrain_tf.training.checkpoints import Position
 from caltrain_tf.training.checkpoints import StopSignal
+from caltrain_tf.training.checkpoints import restore_model
 from caltrain_tf.training.logs import MetricsLog
 from caltrain_tf.training.logs import Summaries
 from caltrain_tf.training.logs import epoch_text
@@ -138,6 +140,7 @@ class Trainer:
         calibration_loss=None,
         evaluations=None,
         evaluate_every=1,
+        measures=None,
         best=None,
         run=None,
         config=None,
@@ -174,9 +177,13 @@ class Trainer:
                 ..., "test": ...}`; its metrics are logged as `test/accuracy`.
             evaluate_every: How many epochs lie between evaluations; the last
                 epoch always has one.
+            measures: Functions `(outputs, labels)` by the name of an
+                evaluation, for what needs all predictions at once. They get
+                those of `predict`, on every worker, and return floats by name,
+                which are logged with the evaluation's metrics.
             best: The logged value, such as `calibration/loss`, whose minimum
-                marks the checkpoint that `restore_model(which="best")` reads.
-                Without it there is none.
+                marks the checkpoint that `restore_best` reads. Without it there
+                is none.
             run: A `RunFolder` that is open, or a path. Without it nothing is
                 written.
             config: With a path, the configuration to keep and compare.
@@ -210,8 +217,8 @@ class Trainer:
         """
         # What an epoch is.
         _check_interleaved(held_out, calibration_loss)
-        evaluations = evaluations or {}
-        self._check_best(best, evaluations)
+        evaluations, measures = evaluations or {}, measures or {}
+        self._check_best(best, evaluations, measures)
         _check_profile_steps(profile_steps, run)
         train = TrainingInput(self.strategy, "dataset", dataset, dataset_steps)
         phases = [_Phase("train", train, self._step, self._train_function)]
@@ -303,6 +310,10 @@ class Trainer:
                 ):
                     for name, data in evaluations.items():
                         row.update(_prefixed(name, self.evaluate(data)))
+                        if name in measures:
+                            values = self._measure(data, measures[name])
+                            row.update(_prefixed(name, values))
+                    _check_logged(best, row)
                 log.append(row)
                 summaries.scalars(
                     {key: row[key] for key in row if "/" in key}, row["step"]
@@ -375,6 +386,24 @@ class Trainer:
             labels.append(y[weight != 0])
         outputs, labels = np.concatenate(outputs), np.concatenate(labels)
         return (outputs, labels) if with_labels else outputs
+
+    def restore_best(self, run):
+        """Puts the weights of the best checkpoint of a run into the model.
+
+        Args:
+            run: The `RunFolder`, or its path, in which `fit` had a `best`.
+
+        Returns:
+            The step of the checkpoint.
+        """
+        path = run.path if isinstance(run, RunFolder) else os.fspath(run)
+        with self.strategy.scope():
+            path = restore_model(
+                os.path.join(path, "checkpoints"), self.model, which="best"
+            )
+        step = int(path.rpartition("-")[2])
+        self._check_shared(path, step)
+        return step
 
     def _make_step(self, loss, train_metrics):
         with self.strategy.scope():
@@ -456,18 +485,33 @@ class Trainer:
     def _restore(self, checkpoints):
         with self.strategy.scope():
             path = checkpoints.restore()
-        if is_multi_worker(self.strategy):
-            step = checkpoints.position.step
-            value = tf.constant(float(step))
-            per_replica = self.strategy.run(tf.identity, args=(value,))
-            mean = self.strategy.reduce("MEAN", per_replica, axis=None)
-            if float(mean) != step:
-                raise ValueError(
-                    "The workers see different checkpoints; the run's folder "
-                    "must be on a file system that all of them share. "
-                    f"Received: {path} on this one"
-                )
+        self._check_shared(path, checkpoints.position.step)
         return path
+
+    def _check_shared(self, path, step):
+        """Raises unless all workers have read the same checkpoint."""
+        if self._mean_over_workers(step) != step:
+            raise ValueError(
+                "The workers see different checkpoints; the run's folder must "
+                "be on a file system that all of them share. "
+                f"Received: {path} on this one"
+            )
+
+    def _measure(self, dataset, measure):
+        """Floats by name, the same on every worker."""
+        values = measure(*self.predict(dataset, with_labels=True))
+        # Rounding differs between machines, and all have to agree on the best.
+        return {
+            name: self._mean_over_workers(value)
+            for name, value in values.items()
+        }
+
+    def _mean_over_workers(self, value):
+        if not is_multi_worker(self.strategy):
+            return value
+        value = tf.constant(value, tf.float64)
+        per_replica = self.strategy.run(tf.identity, args=(value,))
+        return float(self.strategy.reduce("MEAN", per_replica, axis=None))
 
     def _train_row(self, phases, position):
         row = {"epoch": position.epoch + 1, "step": position.step}
@@ -480,14 +524,31 @@ class Trainer:
         row["train/learning_rate"] = float(rate)
         return row
 
-    def _check_best(self, best, evaluations):
+    def _check_best(self, best, evaluations, measures):
+        unknown = sorted(set(measures) - set(evaluations))
+        if unknown:
+            raise ValueError(
+                f"`measures` must be of evaluations, {sorted(evaluations)}. "
+                f"Received: {unknown}"
+            )
+        if best is None or best.partition("/")[0] in measures:
+            # Measures have told their names only when they are logged.
+            return
         names = {metric.name for metric in self.eval_metrics} | {"loss"}
         logged = {f"{split}/{name}" for split in evaluations for name in names}
-        if best is not None and best not in logged:
+        if best not in logged:
             raise ValueError(
                 f"`best` must be one of {sorted(logged)}. "
                 f"Received: best={best!r}"
             )
+
+
+def _check_logged(best, row):
+    if best is not None and best not in row:
+        logged = sorted(key for key in row if "/" in key)
+        raise ValueError(
+            f"`best` must be one of {logged}. Received: best={best!r}"
+        )
 
 
 @dataclasses.dataclass

@@ -4,6 +4,7 @@ import numpy as np
 
 import caltrain_tf as ct
 from tests.baselines.scripts import run_here
+from tests.baselines.scripts import start
 
 run = functools.partial(run_here, "calibrate.py")
 
@@ -27,3 +28,49 @@ def test_both_kinds_of_outputs_give_the_same_table(tmp_path):
     )
     assert f"{100 * error:.2f}" in of_run.stdout
     assert run().returncode != 0
+
+
+def test_corrupted_outputs_get_a_table_by_severity(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=600)
+    clean = rng.normal(0, 2, (600, 4)) + 5 * np.eye(4)[labels]
+    noise = rng.normal(0, 2, (2, 3, 100, 4))
+    corrupted = clean[300:400] + noise * np.arange(1, 4)[:, None, None]
+    arrays = {
+        "clean_logits": clean.astype("float32"),
+        "clean_labels": labels,
+        "corrupted_logits": corrupted.astype("float16"),
+        "corrupted_labels": labels[300:400],
+    }
+    np.savez(tmp_path / "all.npz", **arrays)
+    process = start("calibrate.py", f"--outputs={tmp_path / 'all.npz'}")
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    lines = output.splitlines()
+    heads = next(line for line in lines if "severity 1" in line)
+    assert heads.split()[3:] == "clean severity 1 severity 2 severity 3".split()
+    scaler = ct.posthoc.TemperatureScaling("sb_ece")
+    scaler.fit(arrays["clean_logits"][:300], labels[:300])
+    assert f"{scaler.temperature_:.3f}" in output
+    tests = [(arrays["clean_logits"][300:], labels[300:])]
+    tests += [
+        (arrays["corrupted_logits"][kind, 2], labels[300:400])
+        for kind in range(2)
+    ]
+    first, *last = (
+        100 * ct.metrics.calibration_error(scaler.predict_proba(x), y)
+        for x, y in tests
+    )
+    (line,) = (line for line in lines if line.startswith("ECE (%), TS-SB-ECE"))
+    cells = line.removeprefix("ECE (%), TS-SB-ECE").split()
+    assert cells[0] == f"{first:.2f}"
+    # The last are the mean, "±" and its error.
+    assert cells[-3] == f"{np.mean(last):.2f}"
+
+    np.savez(tmp_path / "flat.npz", **arrays | {"corrupted_logits": clean})
+    done = run(f"--outputs={tmp_path / 'flat.npz'}")
+    assert "--outputs must have corrupted_logits (corr" in done.stderr
+    del arrays["corrupted_labels"]
+    np.savez(tmp_path / "less.npz", **arrays)
+    done = run(f"--outputs={tmp_path / 'less.npz'}")
+    assert done.stderr.endswith("without corrupted_labels")

@@ -6,8 +6,9 @@ import pathlib
 import pytest
 
 import caltrain_tf as ct
-from caltrain_tf.report.table_files import build_tables
-from caltrain_tf.report.table_files import table_texts
+from caltrain_tf.report.tables import build_tables
+from caltrain_tf.report.tables import of_setting
+from caltrain_tf.report.tables import table_files
 
 CIFAR = pathlib.Path(__file__).parents[2] / "baselines" / "cifar"
 README = (CIFAR / "README.md").read_text()
@@ -26,7 +27,15 @@ def rows():
 
 @pytest.fixture(scope="module")
 def texts(rows):
-    return table_texts(build_tables(rows))
+    return table_files(build_tables(rows))
+
+
+def cells(text):
+    """The rows of Markdown tables, without what only marks or aligns them."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    lines = [line.replace("**", "").replace(" †", "") for line in lines]
+    table = [tuple(map(str.strip, line.split("|"))) for line in lines]
+    return [row for row in table if set("".join(row)) - set(":-")]
 
 
 def test_the_committed_tables_are_those_of_the_rows(texts):
@@ -37,15 +46,22 @@ def test_the_committed_tables_are_those_of_the_rows(texts):
 
 
 def test_the_tables_of_the_readme_are_those_of_the_rows(texts):
-    lines = [
-        line for line in texts["results.md"].splitlines() if line[:1] == "|"
-    ]
-    assert len(lines) > 3 * (2 + len(OBJECTIVES))
-    readme = README.splitlines()
-    assert [line for line in lines if line not in readme] == []
-    of_shift = texts["shift.md"].splitlines()
-    shown = [line for line in readme if " | no scaling | " in line]
-    assert len(shown) == 7 and set(shown) <= set(of_shift)
+    readme = cells(README)
+    results = cells(texts["results.md"])
+    assert len(results) > 3 * (1 + len(OBJECTIVES))
+    assert [row for row in results if row not in readme] == []
+    shown = [row for row in readme if "no scaling" in row[2:]]
+    assert len(shown) == 7 and set(shown) <= set(cells(texts["shift.md"]))
+
+
+def test_the_number_of_images_is_that_of_the_rows(rows):
+    assert set(rows.results["test_examples"]) == {10_000}
+    counts = rows.reliability.groupby(["setting", "objective", "seed"])["count"]
+    assert set(counts.sum()) == {3 * 10_000}
+    # Accuracies under shift are shares of 500.
+    assert set(rows.results["shift_examples"]) == {500}
+    accuracy = rows.shift.query("metric == 'accuracy'")["value"]
+    assert (500 * accuracy - (500 * accuracy).round()).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("path", VARIED, ids=lambda path: path.stem)
@@ -63,24 +79,20 @@ def test_the_varied_trials_are_there():
 
 
 def test_objectives_of_a_setting_have_the_same_seeds(rows):
-    settings = {}
-    for row in rows.results:
-        objectives = settings.setdefault(row["setting"], {})
-        objectives.setdefault(row["objective"], set()).add(row["seed"])
+    settings = dict(list(rows.results.groupby("setting")))
     assert len(settings) == 3
-    for objectives in settings.values():
-        assert OBJECTIVES <= set(objectives)
-        assert set(map(frozenset, objectives.values())) == {frozenset(range(3))}
+    for runs in settings.values():
+        assert OBJECTIVES <= set(runs["objective"])
+        for _, seeds in runs.groupby("objective")["seed"]:
+            assert set(seeds) == {0, 1, 2}
 
 
 def test_the_page_is_made_of_the_rows_again(rows, tmp_path):
     path = tmp_path / "report.html"
     # Of one regime; the others have the same columns.
-    setting = rows.results[0]["setting"]
-    some = [
-        [row for row in part if row.get("setting") == setting] for part in rows
-    ]
-    ct.report.write_report(type(rows)(*some), path)
+    ct.report.write_report(
+        of_setting(rows, rows.results["setting"].iloc[0]), path
+    )
     page = path.read_text()
     assert "Pareto" in page and "under shift" in page
-    assert not rows.left_out
+    assert rows.left_out.empty

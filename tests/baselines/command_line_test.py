@@ -21,12 +21,13 @@ from tests.experiments.configs import TINY_FLAGS
 from tests.experiments.configs import load
 
 TRAINING = "primary secondary interleaved tpu num_gpus multi_worker data_dir"
+POOL = "parallel ray run_cpus run_gpus"
 # Flags that `--helpshort` lists.
 SCRIPTS = {
     "cifar/train.py": f"config output_dir {TRAINING}",
     "imagenet/train.py": f"config output_dir {TRAINING}",
-    "tune.py": f"config output_dir {TRAINING} also trials storage strategy",
-    "study.py": "config output_dir objectives seeds parallel shift tuned",
+    "tune.py": f"config output_dir {TRAINING} also trials strategy {POOL}",
+    "study.py": f"config output_dir objectives seeds shift tuned {POOL}",
     "shift_benchmark.py": "run_dir corrupted_dir corruptions severities",
     "calibrate.py": "run_dir outputs",
     "report.py": "output overwrite dirichlet",
@@ -179,6 +180,21 @@ def folder(tmp_path_factory):
             "No data of 'cifar10'",
         ),
         ("tune.py", "--also=bach_size=1 --output_dir={}/t", "--also must be"),
+        (
+            "tune.py",
+            "--tpu=local --parallel=2 --output_dir={}/t",
+            "--tpu is used by one run at a time: --parallel must be 1",
+        ),
+        (
+            "study.py",
+            "--run_gpus=1 --output_dir={}/s",
+            "--run_gpus only counts with --ray",
+        ),
+        (
+            "study.py",
+            "--ray=auto --parallel=2 --output_dir={}/s",
+            "--parallel only counts without --ray",
+        ),
         ("shift_benchmark.py", "--run_dir={}", "--run_dir must be the folder"),
         ("shift_benchmark.py", "--run_dir={} --corruptions=fogg", "'fog'"),
         ("shift_benchmark.py", "--run_dir={} --severities=6", "--severities"),

@@ -21,7 +21,7 @@ def arguments(output_dir, *flags):
     ]
 
 
-def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
+def test_two_studies_in_one_folder_one_of_which_is_stopped(tmp_path):
     (tmp_path / "tuned.json").write_text('{"focal+sb_ece": {"loss.beta": 3}}')
     study = tmp_path / "study"
     command = arguments(
@@ -33,18 +33,23 @@ def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
         *("--shift", "--shift_corruptions=contrast", "--shift_severities=4"),
         "--shift_examples=50",
     )
-    stopped = start("study.py", *command)
-    while stopped.poll() is None and len(list(study.glob("*/*/log.txt"))) < 2:
-        time.sleep(0.01)
+    stopped, other = (start("study.py", *command) for _ in range(2))
+    logs = study.glob("*/*/log.txt")
+    while sum(log.read_text().count("--- 20") for log in logs) < 4:
+        assert stopped.poll() is None and other.poll() is None
+        time.sleep(0.05)
+        logs = study.glob("*/*/log.txt")
     stopped.send_signal(signal.SIGTERM)
     output, errors = stopped.communicate()
     assert stopped.returncode == 143, errors
-    assert "the same command goes on" in output
+    assert "the same command goes on" in output and "Traceback" not in errors
     assert "2 runs in" in output and "Not tuned: nll" in output
+    assert "Stopping 2 runs, with checkpoints" in errors
 
-    done = run_here("study.py", *command)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "nll seed 1: accuracy" in done.stderr
+    # The other one goes on with what the first one has left.
+    output, errors = other.communicate()
+    assert other.returncode == 0, errors + output
+    assert "nll seed 1: accuracy" in errors
     for objective, beta in (("nll", 1.0), ("focal+sb_ece", 3.0)):
         run = study / objective / "seed1"
         config = json.loads((run / "config.json").read_text())
@@ -52,7 +57,7 @@ def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
         results = json.loads((run / "results.json").read_text())
         (line,) = [
             line
-            for line in done.stdout.splitlines()
+            for line in output.splitlines()
             if line.split(" ")[0] == objective
         ]
         numbers = [float(word) for word in line.split()[1:]]
@@ -66,3 +71,10 @@ def test_a_study_that_was_stopped_goes_on_to_its_end(tmp_path):
         )
         assert len(labels) == 50
         assert (run / "log.txt").read_text().count("--- 20") == 2
+
+    # A third time there is nothing to do, and nothing is started.
+    table = output[output.index("percent") :]
+    again = run_here("study.py", *command)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert table in again.stdout
+    assert (run / "log.txt").read_text().count("--- 20") == 2

@@ -649,7 +649,8 @@ def test_the_table_has_a_column_a_severity():
     table = evaluation.severity_table(rows)
     first, *others = table.splitlines()
     assert first.split()[-5:] == ["clean", "severity", "1", "severity", "3"]
-    assert len(others) == 1 + 3 * 3
+    assert len(others) == 1 + 3 * 3 + 3
+    assert "all calibrators\nof a severity share it" in table
     ece = next(line for line in others if line.startswith("ECE (%), TS-SB-ECE"))
     row = evaluation.means_by_severity(rows, "ece")[-1]
     text = f"{100 * row['mean']:.2f} ± {100 * row['error']:.2f}"

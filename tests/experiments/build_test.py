@@ -5,6 +5,7 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.experiments import build
+from caltrain_tf.experiments.config import check_batch_size
 from tests.experiments.configs import CONFIGS
 from tests.experiments.configs import load
 
@@ -103,7 +104,7 @@ def test_training_starts_from_a_file(tmp_path):
 
 def test_replicas_share_a_batch(two_replicas):
     config = load("quickstart")
-    build.check_batch_size(config, two_replicas)
+    check_batch_size(config, two_replicas)
     config.batch_size = 33
     with pytest.raises(ValueError, match="batch_size .* replicas, 2. .*: 33"):
-        build.check_batch_size(config, two_replicas)
+        check_batch_size(config, two_replicas)

@@ -1,10 +1,11 @@
-"""A run of a study that takes no time; `config["act"]` says what it does."""
+"""A run that takes no time; `config["act"]` says what it does."""
 
 import json
 import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 
 
@@ -13,8 +14,10 @@ def main():
     folder, config = pathlib.Path(job["folder"]), job["config"]
     act = config.get("act", "")
     (folder / "config.json").write_text(json.dumps(config))
+    variables = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+    words = [os.environ.get(name, "-") for name in variables]
     with open(folder / "starts", "a") as file:
-        file.write(f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}\n")
+        file.write(f"{os.getpid()} {' '.join(words)}\n")
     if act == "fail":
         print("about to fail")
         sys.exit("ValueError: no such thing")
@@ -22,21 +25,30 @@ def main():
         os.kill(os.getpid(), signal.SIGKILL)
     if act == "nothing":
         sys.exit(0)
-    if act == "meet":
-        # Ends only when another run is there at the same time.
-        (folder.parent / f"here{config['seed']}").touch()
-        while len(list(folder.parent.glob("here*"))) < 2:
-            time.sleep(0.01)
-    if act == "wait" and not (folder.parent / "go").exists():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if act in ("wait", "stubborn"):
+
+        def stop(*_):
+            (folder / "asked").touch()
+            if act == "wait":
+                os._exit(143)
+
+        signal.signal(signal.SIGTERM, stop)
+        threading.Thread(
+            target=stop_with_parent, args=[folder], daemon=True
+        ).start()
         (folder / "metrics.jsonl").write_text("{}\n")
-        # Until it is stopped, or the study is gone.
-        sys.stdin.read()
-        (folder / "orphan").touch()
-        sys.exit(1)
+        while not (folder.parent / "go").exists():
+            time.sleep(0.01)
     keys = ("accuracy", "ece", "ece_ts", "ece_ts_sb_ece")
     results = {key: (config["seed"] + 1) / 100 for key in keys}
     (folder / "results.json").write_text(json.dumps(results))
+    os._exit(0)
+
+
+def stop_with_parent(folder):
+    os.read(0, 1)
+    (folder / "orphan").touch()
+    os._exit(1)
 
 
 # Collecting doctests imports this file.

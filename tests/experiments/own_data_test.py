@@ -1,10 +1,10 @@
 """What `baselines/cifar/README.md` shows under "Your own data"."""
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
 
-from caltrain_tf.experiments import build
 from caltrain_tf.experiments import shift
 from caltrain_tf.experiments import train
 from tests.data.conftest import store
@@ -72,4 +72,33 @@ def test_a_run_on_any_images_of_tensorflow_datasets(tmp_path, images):
         "label": tfds.features.ClassLabel(num_classes=3),
     }
     store(tmp_path, "shapes", "1.0.0", {"train": examples}, features)
-    build.check([config_of("shapes")], str(tmp_path))
+    results = train(
+        config_of("shapes"), str(tmp_path / "run"), data_dir=str(tmp_path)
+    )
+    assert 0 <= results["accuracy"] <= 1
+    network = keras.saving.load_model(tmp_path / "run" / "model.keras")
+    assert network.output_shape == (None, 3)
+
+
+def test_a_run_of_a_network_of_keras_applications(tmp_path):
+    # The smallest images that it takes.
+    images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3))
+    name = str(tmp_path / "images.npz")
+    np.savez(name, images=images.astype(np.uint8), labels=np.arange(40) % 3)
+    config = config_of(name)
+    config.model = "MobileNet"
+    config.data.image_size = 32
+    results = train(config, str(tmp_path / "run"))
+    assert 0 <= results["accuracy"] <= 1
+    network, calibrated = (
+        keras.saving.load_model(tmp_path / "run" / f"{kind}.keras")
+        for kind in ("model", "calibrated")
+    )
+    logits = np.asarray(network(images))
+    # Float32 rounding of a division; the temperatures differ from 1 by more.
+    np.testing.assert_allclose(
+        calibrated(images),
+        logits / results["temperature_ts_sb_ece"],
+        rtol=1e-5,
+        atol=1e-6,
+    )

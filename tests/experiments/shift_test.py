@@ -7,7 +7,6 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import files
-from caltrain_tf.experiments import run_state
 from caltrain_tf.experiments import shift
 from caltrain_tf.experiments import train
 from tests.baselines.scripts import run_here
@@ -110,10 +109,10 @@ def test_runs_may_be_in_a_bucket(runs):
         "--keep_predictions=float16",
     )
     assert done.returncode == 0, done.stderr
-    options = run_state.shift_options(["fog"], [2], 40)
+    options = shift.shift_options(["fog"], [2], 40)
     for folder in shift.find_runs(bucket):
         assert folder.startswith(bucket)
-        assert run_state.is_finished(folder, options)
+        assert shift.has_shift(folder, **options)
         names = [path.name for path in files.as_path(folder).iterdir()]
         assert set(FILES) <= set(names)
     assert files.as_path(f"{bucket}/shift_ece_ts.png").exists()
@@ -142,3 +141,55 @@ def test_other_weights_in_the_same_folder_are_noticed(
         shift.benchmark_run(run, **options)
     after, _ = ct.evaluation.load_predictions(path)
     assert np.abs(after - before).max() > 0.1
+
+
+def write_run(folder, shifts, num_examples):
+    """A run of 20 test examples, measured under some shifts."""
+    predictions = folder / "predictions"
+    ct.evaluation.save_predictions(
+        predictions / "test.npz",
+        np.zeros((20, 3), np.float32),
+        np.zeros(20, np.int64),
+    )
+    description = {"num_examples": num_examples}
+    (predictions / "shift.json").write_text(json.dumps(description))
+    rows = [
+        {
+            "dataset": "digits",
+            "corruption": corruption,
+            "severity": severity,
+            "calibrator": "none",
+            "metric": "ece",
+            "value": 0.1,
+        }
+        for corruption, severity in shifts
+    ]
+    (folder / "shift.csv").write_text(ct.evaluation.shift_csv(rows))
+
+
+def test_what_was_measured_is_known(tmp_path):
+    def is_finished(*asked):
+        return shift.has_shift(tmp_path, **shift.shift_options(*asked))
+
+    assert not is_finished(["fog"], [1])
+
+    shifts = [("none", 0), ("fog", 1), ("fog", 2), ("snow", 1)]
+    write_run(tmp_path, shifts, 20)
+    assert is_finished(["fog"], [1, 2])
+    assert is_finished(["fog", "snow"], [1], 20)
+    # All that there are.
+    assert is_finished(["fog", "snow"], [1], 500)
+    assert not is_finished(["fog", "snow"], [1, 2])
+    assert not is_finished(["fog"], [1], 10)
+    write_run(tmp_path, shifts, 10)
+    assert is_finished(["fog"], [1], 10)
+    assert not is_finished(["fog"], [1])
+
+
+def test_what_is_asked_of_shift_is_checked():
+    with pytest.raises(ValueError, match="mean 'fog'.*shift_corruptions='fgo'"):
+        shift.shift_options(["fgo"], [1])
+    with pytest.raises(ValueError, match="shift_severities=6"):
+        shift.shift_options(["fog"], [6])
+    with pytest.raises(ValueError, match="shift_examples=0"):
+        shift.shift_options(["fog"], [1], 0)

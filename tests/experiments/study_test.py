@@ -1,120 +1,95 @@
 import io
-import json
 import os
 import pathlib
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
-import time
 
+import numpy as np
 import pytest
+from scipy import stats
 
-from caltrain_tf.experiments import processes
-from caltrain_tf.experiments.matrix import Setting
-from caltrain_tf.experiments.study import Study
+from caltrain_tf import files
+from caltrain_tf.experiments.pool import LocalPool
+from caltrain_tf.experiments.study import do_runs
+from caltrain_tf.experiments.study import summary_table
 from caltrain_tf.experiments.study import unfinished
-
-COMMAND = (sys.executable, str(pathlib.Path(__file__).with_name("fake_run.py")))
-
-
-def setting(folder, objective, seed, **config):
-    return Setting(
-        objective,
-        seed,
-        {"seed": seed, "epochs": 4, **config},
-        str(folder / objective / f"seed{seed}"),
-    )
+from tests.experiments.fake_runs import COMMAND
+from tests.experiments.fake_runs import make_run
+from tests.experiments.fake_runs import starts
+from tests.experiments.fake_runs import wait_for
 
 
-def starts(run):
-    path = pathlib.Path(run.folder) / "starts"
-    return path.read_text().splitlines() if path.exists() else []
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
-def do(settings, **options):
-    stream = io.StringIO()
-    outcome = Study(settings, command=COMMAND, stream=stream, **options).run()
+def do(runs, parallel=1, stream=None):
+    stream = io.StringIO() if stream is None else stream
+    with LocalPool(parallel, command=COMMAND) as pool:
+        outcome = do_runs(runs, pool, stream=stream)
     return outcome, stream.getvalue()
 
 
-def wait_for(path):
-    while not pathlib.Path(path).exists():
-        time.sleep(0.01)
-
-
 def test_finished_runs_are_skipped(tmp_path):
-    runs = [setting(tmp_path, "nll", seed) for seed in (0, 1)]
+    runs = [make_run(tmp_path, seed) for seed in (0, 1)]
     outcome, text = do(runs[:1])
     assert not outcome.failures and outcome.stopped_by is None
-    assert "nll seed 0: accuracy 1.00%, ECE 1.00%" in text
+    assert text == "nll seed 0: accuracy 1.00%, ECE 1.00%, 0s (1/1)\n"
     assert unfinished(runs) == runs[1:]
     outcome, text = do(runs)
-    assert "nll seed 1: accuracy 2.00%" in text and "seed 0:" not in text
+    assert text == "nll seed 1: accuracy 2.00%, ECE 2.00%, 0s (2/2)\n"
     assert [len(starts(run)) for run in runs] == [1, 1]
-    log = (tmp_path / "nll" / "seed0" / "log.txt").read_text()
-    assert log.startswith("--- 20")
+    assert do(runs)[1] == ""
 
 
 def test_another_configuration_is_an_error_before_anything_starts(tmp_path):
-    first = setting(tmp_path, "nll", 0, beta=1.0)
-    do([first])
+    do([make_run(tmp_path, 0, beta=1.0)])
     again = [
-        setting(tmp_path, "focal", 0),
-        setting(tmp_path, "nll", 0, beta=2.0),
+        make_run(tmp_path, 0, objective="mse"),
+        make_run(tmp_path, 0, beta=2.0),
     ]
     with pytest.raises(ValueError, match="beta=1.0 there, 2.0 here"):
-        Study(again, command=COMMAND)
+        do(again)
     assert not os.path.exists(again[0].folder)
 
 
 def test_failures_do_not_stop_the_others(tmp_path):
     acts = ("fail", "die", "nothing", "")
-    runs = [
-        setting(tmp_path, "nll", seed, act=act) for seed, act in enumerate(acts)
-    ]
+    runs = [make_run(tmp_path, seed, act) for seed, act in enumerate(acts)]
+    # A file is where its folder should be.
+    (tmp_path / "mse").touch()
+    runs.append(make_run(tmp_path, 0, objective="mse"))
+    with pytest.raises(NotADirectoryError):
+        os.makedirs(runs[-1].folder)
     outcome, text = do(runs)
     assert [failure.reason for failure in outcome.failures] == [
         "exit code 1",
         "killed by SIGKILL",
         "ended without its results",
+        "NotADirectoryError",
     ]
-    first = outcome.failures[0]
-    assert first.name == "nll seed 0"
-    assert first.last_line == "ValueError: no such thing"
-    assert "about to fail" in pathlib.Path(first.log_path).read_text()
-    assert outcome.failures[1].last_line == ""
-    assert "seed 0: FAILED, exit code 1: ValueError: no such thing" in text
-    assert unfinished(runs) == runs[:3]
-
-
-def test_a_program_that_is_not_there_is_a_failure_of_ours(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Study([setting(tmp_path, "nll", 0)], command=("no-such",)).run()
-
-
-def test_at_least_one_at_a_time(tmp_path):
-    with pytest.raises(ValueError, match="parallel=0"):
-        Study([setting(tmp_path, "nll", 0)], parallel=0)
-
-
-def test_several_at_a_time_share_the_processor(tmp_path, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    runs = [setting(tmp_path, "nll", seed, act="meet") for seed in (0, 1)]
-    outcome, _ = do(runs, parallel=2)
-    assert not outcome.failures and not unfinished(runs)
-    assert [starts(run)[0].split()[1] for run in runs] == ["3", "3"]
+    assert str(outcome.failures[0]) == (
+        "nll seed 0: exit code 1\n"
+        "    ValueError: no such thing\n"
+        f"    {tmp_path}/nll/seed0/log.txt"
+    )
+    assert (
+        "seed 0: FAILED, exit code 1: ValueError: no such thing (1/5)" in text
+    )
+    assert unfinished(runs) == [*runs[:3], runs[4]]
+    # Everything that failed is tried again.
+    do(runs[:4])
+    assert [len(starts(run)) for run in runs[:4]] == [2, 2, 2, 1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_runs_and_the_same_study_goes_on(tmp_path, number):
-    runs = [setting(tmp_path, "nll", seed, act="wait") for seed in (0, 1, 2)]
+    runs = [make_run(tmp_path, seed, "wait") for seed in (0, 1, 2)]
 
     def interrupt():
-        wait_for(tmp_path / "nll" / "seed0" / "metrics.jsonl")
-        wait_for(tmp_path / "nll" / "seed1" / "metrics.jsonl")
+        for run in runs[:2]:
+            wait_for(pathlib.Path(run.folder, "metrics.jsonl").exists)
         os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=interrupt)
@@ -122,33 +97,68 @@ def test_a_signal_stops_the_runs_and_the_same_study_goes_on(tmp_path, number):
     outcome, text = do(runs, parallel=2)
     thread.join()
     assert outcome.stopped_by == number and not outcome.failures
-    assert "Stopping 2 runs" in text
+    assert text == "Stopping 2 runs, with checkpoints. Again to kill them.\n"
     assert [len(starts(run)) for run in runs] == [1, 1, 0]
-    for run in runs[:2]:
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(starts(run)[0].split()[0]), 0)
     (tmp_path / "nll" / "go").touch()
     outcome, _ = do(runs, parallel=2)
     assert not outcome.failures and not unfinished(runs)
     assert [len(starts(run)) for run in runs] == [2, 2, 1]
 
 
-def test_runs_notice_that_their_study_was_killed(tmp_path):
-    run = setting(tmp_path, "nll", 0, act="wait")
-    program = textwrap.dedent(
-        f"""
-        import json, os, runpy, sys, time
-        # The file alone, without the seconds that the package takes to import.
-        Child = runpy.run_path({processes.__file__!r})["Child"]
-        job = json.loads({json.dumps(json.dumps(run.config))})
-        job = dict(folder={run.folder!r}, config=job)
-        environment = dict(os.environ, OMP_NUM_THREADS="1")
-        Child(job["folder"], job, environment, {COMMAND!r})
-        time.sleep(600)
-        """
-    )
-    process = subprocess.Popen([sys.executable, "-c", program])
-    wait_for(os.path.join(run.folder, "metrics.jsonl"))
-    process.kill()
-    process.wait()
-    wait_for(os.path.join(run.folder, "orphan"))
+def test_a_second_signal_kills(tmp_path):
+    run = make_run(tmp_path, 0, "stubborn")
+
+    def interrupt():
+        wait_for(pathlib.Path(run.folder, "metrics.jsonl").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+        # The program has been asked to stop, and does not.
+        wait_for(pathlib.Path(run.folder, "asked").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    outcome, _ = do([run])
+    thread.join()
+    assert outcome.stopped_by == signal.SIGINT and not outcome.failures
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(starts(run)[0][0]), 0)
+
+
+def test_a_terminal_has_a_bar_over_the_epochs(tmp_path):
+    runs = [make_run(tmp_path, 0), make_run(tmp_path, 1, "wait")]
+    stream = Terminal()
+
+    def go():
+        wait_for(lambda: "nll seed 1: 1/4" in stream.getvalue())
+        (tmp_path / "nll" / "go").touch()
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    _, text = do(runs, stream=stream)
+    thread.join()
+    assert "1/2 runs, 0 failed|" in text
+    assert "nll seed 0: accuracy 1.00%, ECE 1.00%, 0s (1/2)\n" in text
+
+
+def test_means_and_errors_of_objectives(tmp_path):
+    keys = ("accuracy", "ece", "ece_ts", "ece_ts_sb_ece")
+    rng = np.random.default_rng(0)
+    values = rng.random((3, 4))
+    runs = [make_run(tmp_path, seed, objective="focal") for seed in range(3)]
+    for run, numbers in zip(runs, values, strict=True):
+        results = dict(zip(keys, numbers.tolist(), strict=True))
+        path = pathlib.Path(run.folder, "results.json")
+        files.write_text(path, str(results).replace("'", '"'))
+    runs += [make_run(tmp_path, seed) for seed in (0, 1)]
+    assert summary_table(runs[-1:]) == ""
+    do(runs[3:4])
+    head, focal, nll = summary_table(runs).splitlines()
+    assert head.split() == [
+        *("percent", "runs", "accuracy", "ECE", "ECE+TS", "ECE+TS-SB-ECE")
+    ]
+    assert nll.split() == ["nll", "1", "1.00", "1.00", "1.00", "1.00"]
+    name, count, *words = focal.split()
+    assert (name, count) == ("focal", "3")
+    numbers = [float(word) for word in words if word != "±"]
+    expected = np.stack([values.mean(axis=0), stats.sem(values)], axis=1)
+    assert numbers == pytest.approx(100 * expected.ravel(), abs=0.006)

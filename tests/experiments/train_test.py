@@ -7,13 +7,18 @@ import sys
 import time
 
 import keras
+import matplotlib.figure
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.experiments import build
+from caltrain_tf.experiments import shift
 from caltrain_tf.experiments import train
+from caltrain_tf.experiments.train import epochs_done
+from caltrain_tf.experiments.train import read_results
+from caltrain_tf.experiments.train import save_figure
 from tests.baselines.scripts import ROOT
 from tests.baselines.scripts import run_here
 from tests.baselines.scripts import start
@@ -141,8 +146,9 @@ def test_networks_of_a_run_load_in_a_fresh_process(interleaved, tmp_path):
     )
 
 
-def test_a_network_of_a_file_in_a_bucket(interleaved, tmp_path):
-    folder, _, _ = interleaved
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The file of a network that knows digits before it is trained."""
     network = keras.Sequential(
         [
             keras.Input([32, 32, 3]),
@@ -151,19 +157,26 @@ def test_a_network_of_a_file_in_a_bucket(interleaved, tmp_path):
             keras.layers.Dense(10),
         ]
     )
+    # By least squares.
+    data = build.build_data(tiny())
+    images, labels, _ = next(iter(data.eval_batches("train", 96)))
+    normalize = keras.layers.Rescaling(**data.rescaling)
+    rows = keras.Model(network.inputs, network.layers[-1].input)
+    inverse = np.linalg.pinv(rows(normalize(images)), rcond=0.03)
+    kernel = inverse @ np.eye(10)[labels]
+    network.layers[-1].set_weights([10 * kernel, np.zeros(10)])
+    path = tmp_path_factory.mktemp("small") / "small.keras"
+    network.save(path)
+    return str(path)
+
+
+def test_a_network_of_a_file_in_a_bucket(interleaved, small):
+    folder, _, _ = interleaved
     config = tiny()
     config.epochs = 1
     config.optimizer.decay_epochs = ()
     config.optimizer.learning_rate = 1e-6
-    # Least squares make it know digits before it is trained.
-    data = build.build_data(config)
-    images, labels, _ = next(iter(data.eval_batches("train", 96)))
-    normalize = keras.layers.Rescaling(**data.rescaling)
-    rows = keras.Model(network.inputs, network.layers[-1].input)
-    kernel = np.linalg.pinv(rows(normalize(images))) @ np.eye(10)[labels]
-    network.layers[-1].set_weights([10 * kernel, np.zeros(10)])
-    network.save(tmp_path / "small.keras")
-    config.model = config.init_from = str(tmp_path / "small.keras")
+    config.model = config.init_from = small
     results = train(config, "ram://bucket/train")
     assert results["accuracy"] > 0.5
     there = tf.io.gfile.listdir("ram://bucket/train")
@@ -175,8 +188,78 @@ def test_a_network_of_a_file_in_a_bucket(interleaved, tmp_path):
     )
     assert logits.shape == (600, 10)
     trained = ct.models.load("ram://bucket/train/model.keras")
-    assert trained.count_params() == network.count_params()
+    assert trained.count_params() == ct.models.load(small).count_params()
     assert train(config, "ram://bucket/train") == results
+
+
+def test_a_run_ends_with_its_best_epoch_killed_or_not(small, tmp_path):
+    settings = {
+        "model": small,
+        "init_from": small,
+        "epochs": 4,
+        "evaluate_every": 1,
+        # It forgets in every epoch: the first one is the best.
+        "optimizer.learning_rate": 0.1,
+        "optimizer.warmup_epochs": 0,
+    }
+
+    def command(folder, *more):
+        flags = [f"--config.{key}={value}" for key, value in settings.items()]
+        best = ("--config.best=ts_nll",) if not more else more
+        return "cifar/train.py", *arguments(tmp_path / folder), *flags, *best
+
+    done = run_here(*command("whole"))
+    assert done.returncode == 0, done.stderr
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    log = killed / "metrics.jsonl"
+    # After the best epoch, before the end.
+    kill_when(
+        start(*command("killed")),
+        lambda: log.exists() and len(log.read_text().splitlines()) >= 2,
+    )
+    assert not (killed / "results.json").exists()
+    last = run_here(*command("killed"))
+    assert last.returncode == 0, last.stderr
+    assert_same(killed, whole)
+
+    lines = (whole / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    values = [row["calibration/ts_nll"] for row in rows]
+    results = json.loads((whole / "results.json").read_text())
+    assert results["best_epoch"] == 1 + np.argmin(values) < len(rows)
+    # Predictions and networks are those of the best epoch.
+    logits, labels = ct.evaluation.load_predictions(
+        whole / "predictions" / "calibration.npz"
+    )
+    found = ct.callbacks.temperature_scaled_nll(logits, labels)
+    best = rows[results["best_epoch"] - 1]
+    assert found["ts_nll"] == pytest.approx(best["calibration/ts_nll"])
+    assert found["temperature"] == pytest.approx(
+        best["calibration/temperature"]
+    )
+    assert results["temperature_ts"] == pytest.approx(found["temperature"])
+    assert results["train_accuracy"] == best["train/accuracy"]
+    _, _, model, checkpoint = shift.load_run(whole)
+    assert checkpoint == f"checkpoints/best/best-{best['step']}"
+    saved = ct.models.load(str(whole / "model.keras"))
+    for left, right in zip(saved.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(left.numpy(), right.numpy())
+    # TensorBoard has it too.
+    tags = {
+        value.tag
+        for events in (whole / "summaries").iterdir()
+        for event in tf.compat.v1.train.summary_iterator(str(events))
+        for value in event.summary.value
+    }
+    assert {"calibration/ts_nll", "calibration/temperature"} <= tags
+    # Another way to end is another run.
+    other = run_here(*command("whole", "--config.seed=0"))
+    assert other.returncode == 1
+    assert 'best="ts_nll" there, null here' in other.stderr
+    wrong = run_here(*command("wrong", "--config.best=ts_nl"))
+    assert wrong.returncode == 1
+    assert "`--config.best` must be one of 'ts_nll'" in wrong.stderr
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_two_workers_that_were_killed_go_on(tmp_path):
@@ -184,6 +267,7 @@ def test_two_workers_that_were_killed_go_on(tmp_path):
         "baselines/cifar/train.py",
         *arguments(tmp_path / "two"),
         "--multi_worker",
+        "--config.best=ts_nll",
         "--config.checkpoint_every_steps=1",
     )
     processes = start_workers(*command)
@@ -202,7 +286,30 @@ def test_two_workers_that_were_killed_go_on(tmp_path):
     tables = [table[: table.index("Everything")] for table in tables]
     assert "TS-SB-ECE" in tables[0] and tables[0] == tables[1]
     # One process finds it finished; the workers' own test does so too.
-    *command, _, every = command
-    again = run_here("cifar/train.py", *command[1:], every)
+    *command, _, best, every = command
+    again = run_here("cifar/train.py", *command[1:], best, every)
     assert again.returncode == 0 and tables[0] in again.stdout
     assert len(log.read_text().splitlines()) == 2
+    assert json.loads(results.read_text())["best_epoch"] == 2
+
+
+def test_how_far_a_run_is(tmp_path):
+    assert read_results(tmp_path) is None and epochs_done(tmp_path) == 0
+    (tmp_path / "results.json").write_text('{"ece": 0.5}')
+    (tmp_path / "metrics.jsonl").write_text("{}\n{}\n")
+    assert read_results(tmp_path) == {"ece": 0.5}
+    assert epochs_done(tmp_path) == 2
+
+
+def test_a_figure_that_is_there_survives_a_failure(tmp_path, monkeypatch):
+    path = tmp_path / "figure.png"
+    png = save_figure(matplotlib.figure.Figure(), path)
+    assert path.read_bytes() == png and png[1:4] == b"PNG"
+
+    def full_disk(file):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="no space"):
+        save_figure(matplotlib.figure.Figure((2, 1)), path)
+    assert path.read_bytes() == png

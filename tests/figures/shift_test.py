@@ -26,7 +26,7 @@ def test_a_line_a_calibrator_with_error_bars():
     means = ct.evaluation.means_by_severity(rows())
     figure = ct.figures.shift_lines(means, title="A network")
     (ax,) = figure.axes
-    texts = [text.get_text() for text in ax.get_legend().texts]
+    texts = [text.get_text() for text in figure.legends[0].texts]
     assert texts == ["no scaling", "TS-SB-ECE"]
     for container, name in zip(
         ax.containers, ("none", "ts_sb_ece"), strict=True
@@ -53,7 +53,7 @@ def test_the_clean_set_has_no_error():
     figure = ct.figures.shift_lines(means, "accuracy")
     (ax,) = figure.axes
     labels = [label.get_text() for label in ax.get_xticklabels()]
-    assert labels == ["clean", "1"] and ax.get_legend() is None
+    assert labels == ["clean", "1"] and not figure.legends
     figure.savefig(io.BytesIO())
 
 

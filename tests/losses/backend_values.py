@@ -55,6 +55,17 @@ def all_values():
         rows.append(
             [name, options, float(value), np.asarray(gradient).tolist()]
         )
+    # What takes other labels than class ids.
+    soft = np.random.default_rng(0).dirichlet(np.ones(4), 33).astype("float32")
+    both = np.stack([labels, np.arange(33) % 3], axis=1)
+    groupwise = ct.losses.Groupwise("sb_ece", 4, from_logits=True)
+    for name, function in (
+        ("dual_focal, soft", lambda x: ct.losses.DualFocal(5.0, True)(soft, x)),
+        ("mdca, soft", lambda x: ct.losses.MDCA(True)(soft, x)),
+        ("groupwise", lambda x: groupwise(both, x)),
+    ):
+        value, gradient = value_and_gradient(function, logits)
+        rows.append([name, {}, float(value), np.asarray(gradient).tolist()])
     return rows
 
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import caltrain_tf as ct
 from tests.losses.cases import NAMES
+from tests.losses.cases import OF_LOGITS
+from tests.losses.cases import get
 
 INF, NAN = float("inf"), float("nan")
 OUT_OF_RANGE = [
@@ -25,6 +27,15 @@ OUT_OF_RANGE = [
     ("avuc", "threshold", [0, -0.1, INF]),
     ("avuc_gs", "threshold", [0]),
     ("mmce", "width", [0, -0.4, 0.001]),
+    ("dual_focal", "gamma", [-1, INF, "flsd53", None]),
+    ("bsce_gra", "gamma", [-1, INF]),
+    ("bsce_gra", "norm", [0.5, 0, -1, INF]),
+    ("mbls", "margin", [-1, INF]),
+    ("mbls", "from_logits", [False]),
+    ("acls", "margin", [-1]),
+    ("acls", "positive", [-0.1, INF]),
+    ("acls", "negative", [-0.1]),
+    ("acls", "from_logits", [False]),
     ("sb_marginal_ece", "num_bins", [0]),
     ("sb_marginal_ece", "temperature", [-1]),
     ("sb_marginal_ece", "norm", [0.9]),
@@ -46,13 +57,14 @@ WRONG_KINDS = [
 ]
 WRONG_OPTIONS = [*WRONG_KINDS, [], (), NAN, np.array([1.0, 2.0]), np.nan]
 LABELS, PROBS = [0, 1], np.full((2, 2), 0.5)
+LOGITS = np.array([[2.0, -1.0], [0.0, 3.0]])
 
 
 @st.composite
 def wrong_calls(draw):
     """A loss, one of its arguments, and a value of a kind that it is not."""
     name = draw(st.sampled_from(NAMES))
-    parameters = inspect.signature(ct.losses.get(name).function).parameters
+    parameters = inspect.signature(get(name).function).parameters
     argument = draw(st.sampled_from(sorted(parameters)))
     is_tensor = argument in ("y_true", "y_pred", "sample_weight")
     values = WRONG_KINDS if is_tensor else WRONG_OPTIONS
@@ -60,17 +72,21 @@ def wrong_calls(draw):
 
 
 def check_refused(name, argument, value):
-    function = ct.losses.get(name).function
-    arguments = {"y_true": LABELS, "y_pred": PROBS, argument: value}
+    function = get(name).function
+    arguments = {"y_true": LABELS, "y_pred": PROBS}
+    if name in OF_LOGITS:
+        arguments = {"y_true": LABELS, "y_pred": LOGITS, "from_logits": True}
+    arguments[argument] = value
     with pytest.raises(ValueError, match=f"`{argument}`.*Received"):
         function(**arguments)
-    constructor = inspect.signature(type(ct.losses.get(name))).parameters
+    constructor = inspect.signature(type(get(name))).parameters
     if argument in constructor:
         with pytest.raises(ValueError, match=f"`{argument}`.*Received"):
-            ct.losses.get(name, **{argument: value})
+            get(name, **{argument: value})
     elif argument != "cross_replica":
+        arguments.pop("from_logits", None)
         with pytest.raises(ValueError, match=f"`{argument}`.*Received"):
-            ct.losses.get(name)(**arguments)
+            get(name)(**arguments)
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)

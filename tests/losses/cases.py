@@ -10,6 +10,8 @@ PRIMARY = {
     "nll": (ct.losses.nll, naive.nll),
     "focal": (ct.losses.focal, naive.focal),
     "mse": (ct.losses.mse, naive.mse),
+    "dual_focal": (ct.losses.dual_focal, naive.dual_focal),
+    "bsce_gra": (ct.losses.bsce_gra, naive.bsce_gra),
 }
 SECONDARY = {
     "sb_ece": (ct.losses.sb_ece, naive.sb_ece),
@@ -17,7 +19,17 @@ SECONDARY = {
     "avuc": (ct.losses.avuc, naive.avuc),
     "mmce": (ct.losses.mmce, naive.mmce),
     "sb_marginal_ece": (ct.losses.sb_marginal_ece, naive.sb_marginal_ece),
+    "esd": (ct.losses.esd, naive.esd),
+    "mdca": (ct.losses.mdca, naive.mdca),
+    "dca": (ct.losses.dca, naive.dca),
+    "mbls": (ct.losses.mbls, naive.mbls),
+    "acls": (ct.losses.acls, naive.acls),
 }
+# Those whose references take logits, and have no value for probabilities.
+OF_LOGITS = ("mbls", "acls")
+# Those with a factor that has no gradient, which their references take as
+# `fixed`.
+WITH_FIXED_FACTOR = ("bsce_gra", "acls")
 NAMES = (*ct.losses.PRIMARY, *ct.losses.SECONDARY)
 # Options that lead through other branches than the defaults.
 VARIANTS = [
@@ -28,6 +40,13 @@ VARIANTS = [
     ("focal", {"gamma": 0.5}),
     ("focal", {"gamma": "flsd53"}),
     ("mse", {}),
+    ("dual_focal", {}),
+    ("dual_focal", {"gamma": 0.0}),
+    ("dual_focal", {"gamma": 0.5}),
+    ("bsce_gra", {}),
+    ("bsce_gra", {"gamma": 0.0}),
+    ("bsce_gra", {"gamma": 1.5, "norm": 2}),
+    ("bsce_gra", {"gamma": 2.0, "norm": 3.5}),
     ("sb_ece", {}),
     ("sb_ece", {"binning": "bin"}),
     ("sb_ece", {"norm": 1}),
@@ -47,7 +66,21 @@ VARIANTS = [
     # Memberships in full, where powers would overflow.
     ("sb_marginal_ece", {"temperature": 0.004}),
     ("sb_marginal_ece", {"binning": "label", "norm": 1, "num_bins": 4}),
+    ("esd", {}),
+    ("mdca", {}),
+    ("dca", {}),
+    ("mbls", {"margin": 0.0}),
+    ("mbls", {"margin": 2.0}),
+    ("acls", {"margin": 0.0}),
+    ("acls", {"margin": 2.0, "positive": 0.3, "negative": 1.0}),
 ]
+
+
+def get(name, /, **options):
+    """The loss of a name, of logits unless said, and not 0 on small logits."""
+    if name in OF_LOGITS:
+        options = {"from_logits": True, "margin": 1.0, **options}
+    return ct.losses.get(name, **options)
 
 
 def batch(num_examples, num_classes, seed=0, scale=2.0):

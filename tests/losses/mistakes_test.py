@@ -9,7 +9,9 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from tests.losses.cases import NAMES
+from tests.losses.cases import OF_LOGITS
 from tests.losses.cases import batch
+from tests.losses.cases import get
 from tests.losses.composite_test import small_data
 from tests.losses.composite_test import small_model
 
@@ -86,11 +88,17 @@ def test_called_eagerly():
     labels, logits = batch(6, 4)
     probs = keras.activations.softmax(logits)
     for name in NAMES:
-        with pytest.raises(ValueError, match="from_logits=True"):
-            ct.losses.get(name)(labels, logits)
+        if name in OF_LOGITS:
+            with pytest.raises(ValueError, match="`from_logits` must be True"):
+                ct.losses.get(name)
+            with pytest.raises(ValueError, match="`from_logits` must be True"):
+                ct.CompositeLoss("nll", name)
+        else:
+            with pytest.raises(ValueError, match="from_logits=True"):
+                get(name)(labels, logits)
         for y_pred in (probs, np.asarray(probs)):
             with pytest.warns(UserWarning, match="from_logits=False"):
-                ct.losses.get(name, from_logits=True)(labels, y_pred)
+                get(name, from_logits=True)(labels, y_pred)
 
 
 def test_a_softmax_is_seen_through_casts_and_shapes():

@@ -43,6 +43,25 @@ def mse(labels, probs):
     )
 
 
+def dual_focal(labels, probs, gamma=5.0):
+    values = []
+    for y, p in zip(labels, probs, strict=True):
+        below = max([q for q in p if q < p[y]], default=0.0)
+        values.append(-((1 - p[y] + below) ** gamma) * math.log(p[y]))
+    return np.array(values)
+
+
+def bsce_gra(labels, probs, gamma=5.0, norm=1, fixed=None):
+    """`fixed` are the probabilities of the factor without gradient."""
+    fixed = probs if fixed is None else fixed
+    values = []
+    for y, p, q in zip(labels, probs, fixed, strict=True):
+        powers = [abs((k == y) - x) ** norm for k, x in enumerate(q)]
+        weight = sum(powers) ** (gamma / norm)
+        values.append(-weight * math.log(p[y]))
+    return np.array(values)
+
+
 def _correct(labels, probs):
     return (probs.argmax(axis=1) == labels).astype("float64")
 
@@ -213,6 +232,82 @@ def mmce(labels, probs, width=0.4, weighted=False, weights=None):
                 * kernel
             )
     return total
+
+
+def esd(labels, probs, weights=None):
+    """By triples of distinct examples if weighted, else as it is defined."""
+    c, a = probs.max(axis=1), _correct(labels, probs)
+    n = len(c)
+    if n < 3:
+        return 0.0
+    g = (a - c) * (c <= c[:, None])
+    if weights is None:
+        total = 0.0
+        for i in range(n):
+            others = np.delete(g[i], i)
+            total += others.mean() ** 2 - others.var(ddof=1) / (n - 1)
+        return total / n
+    total = mass = 0.0
+    for i in range(n):
+        for j in range(n):
+            for k in range(n):
+                if len({i, j, k}) == 3:
+                    weight = weights[i] * weights[j] * weights[k]
+                    total += weight * g[i, j] * g[i, k]
+                    mass += weight
+    return total / mass
+
+
+def mdca(labels, probs, weights=None):
+    gaps = [
+        abs(
+            np.average(probs[:, k], weights=weights)
+            - np.average(labels == k, weights=weights)
+        )
+        for k in range(probs.shape[1])
+    ]
+    return sum(gaps) / len(gaps)
+
+
+def dca(labels, probs, weights=None):
+    confidence = np.average(probs.max(axis=1), weights=weights)
+    accuracy = np.average(_correct(labels, probs), weights=weights)
+    return abs(confidence - accuracy)
+
+
+def mbls(labels, logits, margin=10.0, weights=None):
+    return np.average(
+        [
+            sum(max(0.0, max(z) - x - margin) for x in z) / len(z)
+            for z in np.asarray(logits, "float64")
+        ],
+        weights=weights,
+    )
+
+
+def acls(
+    labels,
+    logits,
+    margin=10.0,
+    positive=1.0,
+    negative=0.1,
+    weights=None,
+    fixed=None,
+):
+    """`fixed` are the logits whose largest has no gradient."""
+    logits = np.asarray(logits, "float64")
+    fixed = logits if fixed is None else np.asarray(fixed, "float64")
+    values = []
+    for z, constant in zip(logits, fixed, strict=True):
+        top = int(np.argmax(z))
+        above = max(0.0, z[top] - margin) ** 2
+        below = [
+            max(0.0, max(constant) - z[k] - margin) ** 2
+            for k in range(len(z))
+            if k != top
+        ]
+        values.append(positive * above + negative * sum(below) / len(below))
+    return np.average(values, weights=weights)
 
 
 def finite_difference(function, logits, step=1e-5):

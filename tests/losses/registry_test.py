@@ -5,11 +5,12 @@ import pytest
 
 import caltrain_tf as ct
 from tests.losses.cases import NAMES
+from tests.losses.cases import get
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_the_loss_of_that_name(name):
-    assert ct.losses.get(name).name == name
+    assert get(name).name == name
 
 
 def test_avuc_gs_is_avuc_with_the_gradient_stopped():
@@ -36,7 +37,7 @@ def test_instances_and_configs():
 
 def test_a_config_finds_its_loss_under_any_name():
     for name in NAMES:
-        loss = ct.losses.get(name, name="calib")
+        loss = get(name, name="calib")
         again = ct.losses.get(loss.get_config())
         assert type(again) is type(loss)
         assert again.get_config() == loss.get_config()

@@ -10,12 +10,21 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
+from tests.metrics.cases import OF_SETS
 
 FUNCTIONS = {
     name: getattr(metrics, name)
     for name in metrics.__all__
-    if name[0].islower() and name != "bootstrap"
+    if name[0].islower() and name not in ("bootstrap", "groupwise", *OF_SETS)
 }
+
+
+def accuracy_by_group(probs, labels, **options):
+    groups = np.zeros(len(np.atleast_1d(labels)))
+    return metrics.groupwise(metrics.accuracy, probs, labels, groups, **options)
+
+
+FUNCTIONS["groupwise"] = accuracy_by_group
 FUNCTIONS |= {
     f"bootstrap_{name}": functools.partial(
         metrics.bootstrap, getattr(metrics, name), num_samples=2
@@ -128,7 +137,8 @@ def test_any_finite_logits_have_a_finite_value(function):
     logits = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
     for scale in (1e-3, 1e3, 1e38):
         value = function(logits * np.float32(scale), LABELS, from_logits=True)
-        if isinstance(value, float):
+        # No coverage has a risk as small as that: NaN.
+        if isinstance(value, float) and function != metrics.coverage_at_risk:
             assert np.isfinite(value)
 
 
@@ -168,6 +178,20 @@ JUNK = {
     "threshold": NO_NUMBER.filter(lambda value: value is not None),
     **dict.fromkeys(["binning", "estimator", "method"], NO_NUMBER),
     "metric": NO_NUMBER,
+    "risk": NO_NUMBER,
+    "groups": st.one_of(
+        st.text(),
+        st.binary(),
+        st.dictionaries(st.text(), st.integers(), max_size=2),
+        st.complex_numbers(),
+        st.sets(st.integers(), max_size=2),
+        st.lists(st.lists(st.integers(), max_size=2), max_size=6),
+        st.sampled_from(
+            [None, math, object(), 0.5, np.ones(4), [math.nan] * 5]
+        ),
+        st.just([[0], [1], [2], [3], (4,)]),
+    ),
+    "higher_is_better": NO_FLAG.filter(lambda value: value is not None),
     "ignore_class": NO_ARRAY,
 }
 
@@ -181,13 +205,15 @@ def call_of(kind):
     def exact(probs=PROBS, labels=LABELS, **options):
         if kind is metrics.bootstrap:
             options = {"metric": metrics.accuracy, "num_samples": 1} | options
+        if kind is metrics.groupwise:
+            options = {"metric": metrics.accuracy, "groups": LABELS} | options
         kind(probs=probs, labels=labels, **options)
 
     return update if inspect.isclass(kind) else exact
 
 
 def arguments():
-    for name in metrics.__all__:
+    for name in [name for name in metrics.__all__ if name not in OF_SETS]:
         kind = getattr(metrics, name)
         parameters = list(inspect.signature(kind).parameters)
         if inspect.isclass(kind):

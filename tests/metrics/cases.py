@@ -2,6 +2,9 @@
 
 import numpy as np
 
+# Metrics whose first argument are no predictions but sets of classes.
+OF_SETS = ("coverage", "set_size")
+
 
 def sample(num_examples, num_classes, scale=1.5, temperature=1.0, seed=0):
     """Logits whose softmax at temperature 1 is the labels' distribution.

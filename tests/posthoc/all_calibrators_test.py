@@ -25,11 +25,15 @@ CALIBRATORS = {
     "vector": ct.posthoc.VectorScaling(cv=3),
     "matrix": ct.posthoc.MatrixScaling(cv=3),
     "dirichlet": ct.posthoc.DirichletCalibration(cv=3),
+    "structured_vector": ct.posthoc.StructuredVectorScaling(cv=3),
+    "structured_matrix": ct.posthoc.StructuredMatrixScaling(cv=3),
 }
 GIVEN_PENALTIES = {
     "vector": {"penalty": 0.1},
     "matrix": {"penalty": 0.1},
     "dirichlet": {"off_diagonal": 0.1, "intercept": 0.1},
+    "structured_vector": {"strength": 1.0},
+    "structured_matrix": {"strength": 1.0},
 }
 PENALIZED = tuple(GIVEN_PENALTIES)
 ONE_OF_EACH = ("ts", "ensemble", *PENALIZED)

@@ -41,6 +41,9 @@ FITS = {
 FITS["sb_ece"] = lambda logits, labels: ct.posthoc.TemperatureScaling(
     "sb_ece"
 ).fit(logits, labels)
+FITS["sets"] = lambda logits, labels: ct.posthoc.ConformalSets().fit(
+    logits, labels
+)
 FITS["compare"] = ct.posthoc.compare
 
 
@@ -72,6 +75,9 @@ def test_use_names_the_argument_and_the_row(fitted, case):
         for method in ("transform", "predict_proba", "predict"):
             with pytest.raises(ValueError, match=message):
                 getattr(calibrator, method)(logits)
+    sets = ct.posthoc.ConformalSets().fit(LOGITS, LABELS)
+    with pytest.raises(ValueError, match=message):
+        sets.predict_set(logits)
 
 
 def dataset(*parts):
@@ -107,6 +113,16 @@ BAD_OPTIONS = [
     (ct.posthoc.MatrixScaling, {"cv": 1}, "`cv`"),
     (ct.posthoc.VectorScaling, {"max_iterations": 0}, "`max_iterations`"),
     (ct.posthoc.DirichletCalibration, {"off_diagonal": -1}, "`off_diagonal`"),
+    (ct.posthoc.StructuredVectorScaling, {"strength": "best"}, "`strength`"),
+    (ct.posthoc.StructuredVectorScaling, {"strength": -1}, "`strength`"),
+    (ct.posthoc.StructuredMatrixScaling, {"centred": 1}, "`centred`"),
+    (ct.posthoc.ConformalSets, {"method": "lac"}, "`method`"),
+    (ct.posthoc.ConformalSets, {"alpha": 0.0}, "`alpha`"),
+    (ct.posthoc.ConformalSets, {"alpha": 1}, "`alpha`"),
+    (ct.posthoc.ConformalSets, {"k_reg": -1}, "`k_reg`"),
+    (ct.posthoc.ConformalSets, {"lam": -0.1}, "`lam`"),
+    (ct.posthoc.ConformalSets, {"randomized": 1}, "`randomized`"),
+    (ct.posthoc.ConformalSets, {"seed": -1}, "`seed`"),
 ]
 
 
@@ -196,6 +212,7 @@ def test_wrong_kinds_are_errors_that_name_the_argument(fitted, value):
         ({"num_bins": 0}, "`num_bins`"),
         ({"num_samples": 0}, "`num_samples`"),
         ({"calibrators": ["ts"]}, "`calibrators`"),
+        ({"calibrators": [ct.posthoc.ConformalSets()]}, "`calibrators`"),
         (
             {"calibrators": {"none": ct.posthoc.TemperatureScaling()}},
             "`calibrators`",

@@ -3,6 +3,7 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import data
+from caltrain_tf.posthoc.compare import default_calibrators
 from tests.posthoc.data import calibrated
 
 SCALERS = {
@@ -112,10 +113,15 @@ def test_default_calibrators_and_lists():
     assert list(names)[1:] == [
         "ts",
         "ts_sb_ece",
+        "ts_hb_ece",
         "ensemble",
         "vector",
+        "structured_vector",
         "matrix",
+        "structured_matrix",
         "dirichlet",
     ]
+    kinds = {type(each) for each in default_calibrators(3).values()}
+    assert kinds == set(ct.posthoc.CALIBRATORS.values())
     listed = ct.posthoc.compare(logits, labels, [SCALERS["ts"]]).scores
     assert list(listed) == ["none", repr(SCALERS["ts"])]

@@ -15,13 +15,24 @@ from tests.posthoc.data import softmax
 
 CALIBRATORS = {
     "ts": (ct.posthoc.TemperatureScaling, {}),
-    "ts_sb_ece": (ct.posthoc.TemperatureScaling, {"objective": "sb_ece"}),
+    "ts_sb_ece": (
+        ct.posthoc.TemperatureScaling,
+        {"objective": "sb_ece", "likelihood_weight": 0.1},
+    ),
     "ensemble": (ct.posthoc.EnsembleTemperatureScaling, {}),
     "vector": (ct.posthoc.VectorScaling, {"penalty": 0.1}),
     "matrix": (ct.posthoc.MatrixScaling, {"penalty": 0.1}),
     "dirichlet": (
         ct.posthoc.DirichletCalibration,
         {"off_diagonal": 0.1, "intercept": 0.1},
+    ),
+    "structured_vector": (
+        ct.posthoc.StructuredVectorScaling,
+        {"strength": 1.0},
+    ),
+    "structured_matrix": (
+        ct.posthoc.StructuredMatrixScaling,
+        {"strength": 1.0, "centred": False},
     ),
 }
 LOGITS, LABELS = calibrated(120, 4)
@@ -130,9 +141,13 @@ def test_ignored_examples_count_nothing(make, ignore_class):
 
 def test_weights_are_repetitions_of_any_scale(make):
     weights = np.random.default_rng(1).integers(0, 4, 120)
-    expected = make().fit(
-        np.repeat(LOGITS, weights, axis=0), np.repeat(LABELS, weights)
-    )
+    expected = make()
+    if hasattr(expected, "strength"):
+        # Of a penalty that falls with the number of rows, of which weights say
+        # less than repetitions do.
+        squares = np.sum(weights**2)
+        expected.set_params(strength=squares / np.sum(weights))
+    expected.fit(np.repeat(LOGITS, weights, axis=0), np.repeat(LABELS, weights))
     for scale in (1.0, 1e-7):
         found = make().fit(LOGITS, LABELS, sample_weight=scale * weights)
         # Seen 1e-6, from where an optimizer ends.

@@ -1,3 +1,4 @@
+import json
 import math
 from functools import partial
 
@@ -7,24 +8,23 @@ from scipy.optimize import minimize_scalar
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc.temperature import Panel
-from caltrain_tf.posthoc.temperature import SoftBinnedError
-from caltrain_tf.posthoc.temperature import evaluate_nodes
+from caltrain_tf.posthoc.temperature import Tempered
 from caltrain_tf.posthoc.temperature import likelihood
+from caltrain_tf.posthoc.temperature import soft_binned_error
+from tests.posthoc import data as naive
 from tests.posthoc.data import calibrated
 from tests.posthoc.data import mean_nll
-from tests.posthoc.data import soft_binned_error
 from tests.posthoc.data import softmax
 
 ERRORS = {
-    "sb_ece": partial(soft_binned_error, binning="bin"),
-    "label": partial(soft_binned_error, binning="label"),
+    "sb_ece": partial(naive.soft_binned_error, binning="bin"),
+    "label": partial(naive.soft_binned_error, binning="label"),
     "hb_ece": ct.metrics.calibration_error,
 }
 SCALERS = {
-    "sb_ece": ct.posthoc.TemperatureScaling("sb_ece"),
-    "label": ct.posthoc.TemperatureScaling("sb_ece", binning="label"),
-    "hb_ece": ct.posthoc.TemperatureScaling("hb_ece"),
+    "sb_ece": partial(ct.posthoc.TemperatureScaling, "sb_ece"),
+    "label": partial(ct.posthoc.TemperatureScaling, "sb_ece", binning="label"),
+    "hb_ece": partial(ct.posthoc.TemperatureScaling, "hb_ece"),
 }
 
 
@@ -88,7 +88,7 @@ def test_no_temperature_of_a_fine_grid_has_a_smaller_error(
 ):
     logits, labels = calibrated(num_rows, num_classes, scale=1.5)
     logits = factor * logits
-    temperature = SCALERS[name].fit(logits, labels).temperature_
+    scaler = SCALERS[name](likelihood_weight=0).fit(logits, labels)
 
     def error(t):
         return ERRORS[name](softmax(logits / t), labels)
@@ -96,7 +96,144 @@ def test_no_temperature_of_a_fine_grid_has_a_smaller_error(
     grid = [error(t) for t in factor * np.geomspace(0.05, 20, 200)]
     # Jumps of the hard-binned error are narrower than any grid.
     slack = 2e-3 if name == "hb_ece" else 1e-6
-    assert error(temperature) <= min(grid) + slack
+    assert error(scaler.temperature_) <= min(grid) + slack
+
+
+def naive_rule(logits, labels, binning="bin", weight=None):
+    """The temperature that `"sb_ece"` should find, by a grid and SciPy."""
+    if weight is None:
+        weight = 2 * 15 / len(labels)
+
+    def value(log_t):
+        scaled = logits / math.exp(log_t)
+        error = naive.soft_binned_error(softmax(scaled), labels, binning)
+        return error**2 + weight * mean_nll(scaled, labels)
+
+    grid = np.linspace(-4, 4, 401)
+    best = grid[np.argmin([value(x) for x in grid])]
+    bounds = best - 0.02, best + 0.02
+    found = minimize_scalar(value, bounds=bounds, options={"xatol": 1e-9})
+    return math.exp(found.x)
+
+
+@pytest.mark.parametrize("binning", ["bin", "label"])
+@pytest.mark.parametrize("weight", [None, 0.5])
+@pytest.mark.parametrize("num_rows, num_classes", [(100, 2), (300, 10)])
+def test_soft_binned_error_gets_its_share_of_the_likelihood(
+    num_rows, num_classes, weight, binning
+):
+    logits, labels = calibrated(num_rows, num_classes, scale=1.5)
+    scaler = ct.posthoc.TemperatureScaling(
+        "sb_ece", binning=binning, likelihood_weight=weight
+    ).fit(2 * logits, labels)
+    expected = naive_rule(2 * logits, labels, binning, weight)
+    # Both are exact to about 1e-7, the end of their searches.
+    assert scaler.temperature_ == pytest.approx(expected, rel=1e-6)
+
+
+def test_hard_binned_error_takes_a_share_of_the_likelihood_if_told_to():
+    logits, labels = calibrated(300, 4, scale=1.5)
+
+    def value(t):
+        error = ct.metrics.calibration_error(softmax(logits / t), labels)
+        return error**2 + 0.5 * mean_nll(logits / t, labels)
+
+    scaler = ct.posthoc.TemperatureScaling("hb_ece", likelihood_weight=0.5)
+    found = value(scaler.fit(logits, labels).temperature_)
+    # Jumps are narrower than the grid: 2e-3 of the error, squared.
+    assert found <= min(map(value, np.geomspace(0.2, 5, 400))) + 4e-6
+    plain = SCALERS["hb_ece"](likelihood_weight=0).fit(logits, labels)
+    assert SCALERS["hb_ece"]().fit(logits, labels).temperature_ == (
+        plain.temperature_
+    )
+
+
+def test_few_examples_do_not_saturate_the_confidences():
+    logits, labels = calibrated(60, 10, seed=7, scale=8.0)
+    logits /= 2
+    scaler = ct.posthoc.TemperatureScaling
+    likely = scaler().fit(logits, labels).temperature_
+    plain = scaler("sb_ece", likelihood_weight=0).fit(logits, labels)
+    found = scaler("sb_ece").fit(logits, labels)
+    assert plain.predict_proba(logits).max(axis=1).mean() > 0.99
+    assert plain.temperature_ < likely / 10
+    assert found.temperature_ == pytest.approx(likely, rel=0.2)
+    assert found.temperature_ == pytest.approx(
+        naive_rule(logits, labels), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+@pytest.mark.parametrize("num_classes", [2, 10])
+def test_many_examples_get_the_optimum_of_the_soft_binned_error(
+    num_classes, factor
+):
+    logits, labels = calibrated(5000, num_classes)
+    # What no temperature can correct: every tenth label is wrong.
+    labels[::10] = (labels[::10] + 1) % num_classes
+    scaler = ct.posthoc.TemperatureScaling
+    plain = scaler("sb_ece", likelihood_weight=0)
+    expected = plain.fit(factor * logits, labels).temperature_
+    found = scaler("sb_ece").fit(factor * logits, labels).temperature_
+    likely = scaler().fit(factor * logits, labels).temperature_
+    # TS is 10% to 18% away.
+    assert found == pytest.approx(expected, rel=0.01)
+    assert abs(found - expected) < 0.1 * abs(likely - expected)
+
+
+def test_the_share_counts_effective_examples():
+    logits, labels = calibrated(200, 3)
+    scaler = ct.posthoc.TemperatureScaling("sb_ece")
+    expected = scaler.fit(logits, labels).temperature_
+    weights = np.full(400, 1e-7)
+    weights[200:] = 0.0
+    twice = np.concatenate([logits, 5 * logits]), np.tile(labels, 2)
+    found = scaler.fit(*twice, weights).temperature_
+    assert found == pytest.approx(expected, rel=1e-6)
+    # Unequal weights, whose effective number is (sum w)^2 / sum w^2.
+    weights = np.random.default_rng(0).integers(1, 4, 200)
+    count = weights.sum() ** 2 / (weights**2).sum()
+    expected = naive_rule(
+        np.repeat(logits, weights, axis=0),
+        np.repeat(labels, weights),
+        weight=2 * 15 / count,
+    )
+    for scale in (1.0, 1e-7):
+        found = scaler.fit(logits, labels, scale * weights).temperature_
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_probabilities_and_binary_logits_get_the_same_share():
+    logits, labels = calibrated(150, 2)
+    scaler = ct.posthoc.TemperatureScaling
+    expected = scaler("sb_ece").fit(logits, labels).temperature_
+    binary = scaler("sb_ece").fit(logits[:, 1] - logits[:, 0], labels)
+    assert binary.temperature_ == pytest.approx(expected, rel=1e-6)
+    probs = scaler("sb_ece", from_probs=True).fit(softmax(logits), labels)
+    assert probs.temperature_ == pytest.approx(expected, rel=1e-6)
+    multi = scaler("sb_ece", multi_label=True)
+    multi.fit(
+        (logits[:, 1] - logits[:, 0]).reshape(50, 3), labels.reshape(50, 3)
+    )
+    assert multi.temperature_ == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_weight_is_checked_saved_and_missing_in_older_files(tmp_path):
+    for weight in (-1, math.inf, "much", True):
+        with pytest.raises(ValueError, match="`likelihood_weight` must be"):
+            ct.posthoc.TemperatureScaling("sb_ece", likelihood_weight=weight)
+    logits, labels = calibrated(100, 3)
+    scaler = ct.posthoc.TemperatureScaling("sb_ece", likelihood_weight=0)
+    scaler.fit(logits, labels).save(tmp_path / "new.json")
+    loaded = ct.posthoc.load(tmp_path / "new.json")
+    assert loaded.get_params() == scaler.get_params()
+    assert loaded.get_params()["likelihood_weight"] == 0
+    content = json.loads((tmp_path / "new.json").read_text())
+    del content["options"]["likelihood_weight"]
+    (tmp_path / "old.json").write_text(json.dumps(content))
+    loaded = ct.posthoc.load(tmp_path / "old.json")
+    assert loaded.temperature_ == scaler.temperature_
+    assert loaded.likelihood_weight is None
 
 
 def test_soft_binned_error_needs_a_global_search():
@@ -107,11 +244,14 @@ def test_soft_binned_error_needs_a_global_search():
     right = generator.random(2000) < np.where(sure, 0.6, 0.95)
     logits = np.stack([margin, np.zeros(2000)], axis=1)
     labels = (~right).astype(int)
-    scaler = ct.posthoc.TemperatureScaling("sb_ece", soft_temperature=0.001)
+    scaler = ct.posthoc.TemperatureScaling(
+        "sb_ece", soft_temperature=0.001, likelihood_weight=0
+    )
     temperature = scaler.fit(logits, labels).temperature_
 
     def error(t):
-        return soft_binned_error(softmax(logits / t), labels, "bin", 0.001)
+        probs = softmax(logits / t)
+        return naive.soft_binned_error(probs, labels, "bin", 0.001)
 
     grid = np.array([error(t) for t in np.geomspace(0.02, 50, 200)])
     valleys = (grid[1:-1] < grid[:-2]) & (grid[1:-1] < grid[2:])
@@ -173,7 +313,8 @@ def test_predicted_classes_stay_the_same():
     )
 
 
-def test_streams_a_dataset_a_few_times_only(monkeypatch):
+@pytest.mark.parametrize("objective", ["nll", "sb_ece"])
+def test_streams_a_dataset_a_few_times_only(monkeypatch, objective):
     monkeypatch.setattr(data, "SMALL_BYTES", 0)
     logits, labels = calibrated(4000, 5)
     passes = []
@@ -181,12 +322,18 @@ def test_streams_a_dataset_a_few_times_only(monkeypatch):
     class Batches:
         def __iter__(self):
             passes.append(1)
-            for i in range(0, 4000, 500):
-                yield logits[i : i + 500], labels[i : i + 500]
+            # In another order each time.
+            order = np.random.default_rng(len(passes)).permutation(4000)
+            for rows in order.reshape(8, 500):
+                yield logits[rows], labels[rows]
 
-    scaler = ct.posthoc.TemperatureScaling().fit(Batches())
-    expected = ct.posthoc.TemperatureScaling().fit(logits, labels)
-    assert scaler.temperature_ == pytest.approx(expected.temperature_, 1e-9)
+    scaler = ct.posthoc.TemperatureScaling(objective).fit(Batches())
+    expected = ct.posthoc.TemperatureScaling(objective).fit(logits, labels)
+    # The search for an SB-ECE ends at 1e-7.
+    tolerance = 1e-9 if objective == "nll" else 1e-6
+    assert scaler.temperature_ == pytest.approx(
+        expected.temperature_, tolerance
+    )
     assert len(passes) < 10
 
 
@@ -197,10 +344,13 @@ def test_streams_a_dataset_a_few_times_only(monkeypatch):
 def test_equals_the_formula_and_the_loss(binning, num_bins, temperature):
     logits, labels = calibrated(300, 4)
     probs = softmax(logits)
-    found = SoftBinnedError(num_bins, temperature, binning)(
-        probs.max(axis=1), probs.argmax(axis=1) == labels
+    confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
+    found = soft_binned_error(
+        confidence, correct, num_bins, temperature, binning
     )
-    naive = soft_binned_error(probs, labels, binning, temperature, num_bins)
+    expected = naive.soft_binned_error(
+        probs, labels, binning, temperature, num_bins
+    )
     loss = ct.losses.sb_ece(
         labels,
         probs,
@@ -208,7 +358,7 @@ def test_equals_the_formula_and_the_loss(binning, num_bins, temperature):
         temperature=temperature,
         binning=binning,
     )
-    assert found == pytest.approx(naive, rel=1e-9)
+    assert found == pytest.approx(expected, rel=1e-9)
     assert found == pytest.approx(float(loss), rel=1e-2, abs=1e-5)
 
 
@@ -217,15 +367,15 @@ def test_weights_are_repetitions_of_rows():
     confidence, correct = rng.random(90), rng.random(90) < 0.5
     weights = rng.integers(0, 4, 90).astype(float)
     repeat = weights.astype(int)
-    for error in (
-        SoftBinnedError(15, 0.01, "bin"),
-        SoftBinnedError(15, 0.01, "label"),
-    ):
-        expected = error(
-            np.repeat(confidence, repeat), np.repeat(correct, repeat)
+    for binning in ("bin", "label"):
+        options = {"num_bins": 15, "temperature": 0.01, "binning": binning}
+        expected = soft_binned_error(
+            np.repeat(confidence, repeat), np.repeat(correct, repeat), **options
         )
         for scale in (1.0, 1e-7):
-            found = error(confidence, correct, scale * weights)
+            found = soft_binned_error(
+                confidence, correct, **options, weight=scale * weights
+            )
             assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -241,27 +391,32 @@ def test_weights_of_hard_bins_are_repetitions_of_rows():
 
 
 def test_saturated_confidences_and_empty_bins():
-    error = SoftBinnedError(15, 1e-4, "bin")
+    error = partial(
+        soft_binned_error, num_bins=15, temperature=1e-4, binning="bin"
+    )
     assert error(np.ones(5), np.ones(5, bool)) == pytest.approx(0.0)
     assert error(np.ones(5), np.zeros(5, bool)) == pytest.approx(1.0)
 
 
-def test_interpolates_confidences():
+def test_interpolates_confidences_and_the_likelihood():
     logits, labels = calibrated(200, 20, scale=4.0)
     rows = data.read(logits, labels)
     for width, tolerance in ((math.log(1.25), 1e-5), (0.02, 1e-10)):
-        ends = [-0.3, -0.3 + width]
-        panel = Panel(evaluate_nodes(rows, np.exp(ends)), 0, *ends)
-        for position in np.linspace(*ends, 7):
-            expected = softmax(math.exp(position) * logits)
+        low, high = -0.3, -0.3 + 3 * width
+        tempered = Tempered(rows, low, high, 3)
+        for position in np.linspace(low, high, 19):
+            scaled = math.exp(position) * logits
+            expected = softmax(scaled)
             np.testing.assert_allclose(
-                panel.confidence(position),
+                tempered.confidence(position),
                 expected.max(axis=1),
                 atol=tolerance,
             )
             gap = expected.max(axis=1) - (expected.argmax(axis=1) == labels)
             np.testing.assert_allclose(
-                panel.gap(position), gap.mean(), atol=tolerance
+                (tempered.gap(position), tempered.likelihood(position)),
+                (gap.mean(), mean_nll(scaled, labels)),
+                atol=tolerance,
             )
 
 

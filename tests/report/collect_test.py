@@ -1,34 +1,99 @@
 import json
 import shutil
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import caltrain_tf as ct
-from caltrain_tf.report.rows import rows_files
+from caltrain_tf import files
+from caltrain_tf.report.collect import _hyperparameters
+from caltrain_tf.report.collect import _setting_names
+from caltrain_tf.report.collect import make_rows
+from caltrain_tf.report.collect import rows_files
+from caltrain_tf.report.collect import setting_title
 from tests.report import fake_runs
 
 SETTING = "digits wrn-10-1 12 epochs batch 32"
+RUN = {
+    "setting": "a, b",
+    "objective": "nll",
+    "primary": "nll",
+    "secondary": "",
+    "interleaved": False,
+    "seed": 0,
+    "hyperparameters": 'l2 "0.1"',
+    "accuracy": 0.1 + 0.2,
+    "ece": 1e-17,
+}
+
+
+def write(folder, texts):
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return folder
 
 
 def test_every_run_is_a_result_row(runs, rows):
-    assert [(row["objective"], row["seed"]) for row in rows.results] == [
-        ("nll", 0),
-        ("nll", 1),
-        ("nll+mmce", 0),
-        ("nll+mmce", 1),
+    results = rows.results
+    assert list(zip(results["objective"], results["seed"], strict=True)) == [
+        *(("nll", 0), ("nll", 1), ("nll+mmce", 0), ("nll+mmce", 1))
     ]
-    row = rows.results[2]
+    row = results.iloc[2]
     path = runs / "nll+mmce" / "seed0" / "results.json"
     for key, value in json.loads(path.read_text()).items():
         assert row[key] == value
     assert row["setting"] == SETTING
     assert (row["primary"], row["secondary"]) == ("nll", "mmce")
-    assert row["interleaved"] is False
-    assert not rows.left_out
+    assert not row["interleaved"]
+    assert (row["test_examples"], row["shift_examples"]) == (600, 200)
+    assert rows.left_out.empty
+
+
+def test_reliability_is_that_of_a_naive_loop(runs, rows):
+    folder = runs / "nll" / "seed0" / "predictions"
+    splits = {
+        split: ct.evaluation.load_predictions(folder / f"{split}.npz")
+        for split in ("calibration", "test")
+    }
+    temperatures = {"none": 1.0}
+    calibrators = ct.evaluation.fit_calibrators(*splits["calibration"])
+    for name, calibrator in calibrators.items():
+        temperatures[name] = calibrator.temperature_
+    logits, labels = splits["test"]
+    here = rows.reliability.query("objective == 'nll' and seed == 0")
+    assert len(here) == 3 * 15
+    for row in here.itertuples():
+        scaled = logits.astype(float) / temperatures[row.calibrator]
+        probs = np.exp(scaled) / np.exp(scaled).sum(axis=1, keepdims=True)
+        top, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
+        inside = np.floor(top * 15).clip(0, 14) == row.bin
+        assert row.count == inside.sum()
+        if row.count:
+            assert row.confidence == pytest.approx(top[inside].mean())
+            assert row.accuracy == pytest.approx(correct[inside].mean())
+        else:
+            assert np.isnan([row.confidence, row.accuracy]).all()
+
+
+def test_dirichlet_only_where_asked_for(runs):
+    folder = runs / "nll" / "seed0"
+    assert "ece_dirichlet" not in ct.report.collect(folder).results
+    asked = ct.report.collect(folder, dirichlet=True).results.iloc[0]
+    load = ct.evaluation.load_predictions
+    calibrator = ct.posthoc.DirichletCalibration().fit(
+        *load(folder / "predictions" / "calibration.npz")
+    )
+    logits, labels = load(folder / "predictions" / "test.npz")
+    assert asked["ece_dirichlet"] == ct.metrics.calibration_error(
+        calibrator.transform(logits), labels, from_logits=True
+    )
 
 
 def test_the_order_is_that_of_the_paper(tmp_path):
     objectives = (
+        ("focal", "a_new_loss", False),
         ("focal", "sb_ece", False),
         ("mse", None, False),
         ("nll", "s_avuc", True),
@@ -38,52 +103,77 @@ def test_the_order_is_that_of_the_paper(tmp_path):
     )
     fake_runs.write_runs(tmp_path, objectives, seeds=(0,))
     collected = ct.report.collect(tmp_path)
-    assert [row["objective"] for row in collected.results] == [
-        "nll",
-        "nll+s_avuc",
-        "nll+s_avuc-interleaved",
-        "focal",
-        "focal+sb_ece",
-        "mse",
+    expected = [
+        *("nll", "nll+s_avuc", "nll+s_avuc-interleaved"),
+        *("focal", "focal+sb_ece", "focal+a_new_loss", "mse"),
     ]
-    first = list(dict.fromkeys(row["objective"] for row in collected.shift))
-    assert first == [row["objective"] for row in collected.results]
+    assert list(collected.results["objective"]) == expected
+    assert list(collected.shift["objective"].unique()) == expected
+
+
+def test_rows_come_back_to_the_last_bit(rows, tmp_path):
+    folder = write(tmp_path, rows_files(rows))
+    again = ct.report.read_rows(folder)
+    for part, part_again in zip(rows[:3], again[:3], strict=True):
+        pd.testing.assert_frame_equal(part, part_again, check_dtype=False)
+        numbers = part.select_dtypes("number").to_numpy()
+        numbers_again = part_again.select_dtypes("number").to_numpy()
+        np.testing.assert_array_equal(numbers, numbers_again)
+    assert rows_files(again) == rows_files(rows)
+
+
+def test_a_number_that_only_some_runs_have(tmp_path):
+    second = {**RUN, "seed": 1, "ece_dirichlet": 0.125}
+    rows = make_rows([RUN, second])
+    texts = rows_files(rows)
+    assert list(texts) == ["results.csv"]
+    again = ct.report.read_rows(write(tmp_path, texts)).results
+    assert again["accuracy"][0] == RUN["accuracy"] and again["ece"][0] == 1e-17
+    assert list(again["ece_dirichlet"].isna()) == [True, False]
+    assert again["hyperparameters"][0] == 'l2 "0.1"'
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("setting,seed\n", "no column objective, primary.*results.csv"),
+        ("{head}\na,b,c,,maybe,0,0.5,0.5\n", "interleaved.*maybe.*Received"),
+        ("{head}\na,b,c,,True,zero,0.5,0.5\n", "seed.*zero.*Received"),
+        ("{head}\na,b,c,,True,0,inf,0.5\n", "accuracy is not finite"),
+        ("{head}\na,b,c,,True,0,0.5\n", "ece is missing"),
+        ("{head}\na,b,c,,True,0,0.5,0.5,0.5\n", "must hold what a report"),
+        ("", "must hold what a report"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, text, message):
+    head = "setting,objective,primary,secondary,interleaved,seed,accuracy,ece"
+    write(tmp_path, {"results.csv": text.format(head=head)})
+    with pytest.raises(ValueError, match=message):
+        ct.report.read_rows(tmp_path)
 
 
 def test_rows_and_runs_come_together(runs, rows, tmp_path):
-    (tmp_path / "rows").mkdir()
-    for name, text in rows_files(rows).items():
-        (tmp_path / "rows" / name).write_text(text)
+    folder = write(tmp_path / "rows", rows_files(rows))
     more = tmp_path / "more"
     fake_runs.write_run(more, "focal", None, False, 0)
-    collected = ct.report.collect([tmp_path / "rows", more])
-    assert [row["objective"] for row in collected.results] == [
-        *["nll"] * 2,
-        *["nll+mmce"] * 2,
-        "focal",
+    collected = ct.report.collect([folder, more])
+    assert list(collected.results["objective"]) == [
+        *("nll", "nll", "nll+mmce", "nll+mmce", "focal")
     ]
-    assert ct.report.collect(str(tmp_path / "rows")).results == rows.results
     with pytest.raises(ValueError, match="with seed 0.*rows'.*seed0'"):
-        ct.report.collect([tmp_path / "rows", runs])
-
-
-def test_the_same_folder_twice_is_once(runs, rows):
-    assert ct.report.collect([runs, runs / "nll"]).results == rows.results
-
-
-def test_a_run_in_two_folders_is_an_error(runs, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(runs / "nll" / "seed1", copy)
-    with pytest.raises(ValueError, match="nll with seed 1.*nll/seed1'.*copy'"):
-        ct.report.collect([runs, copy])
-
-
-def test_a_run_twice_in_a_rows_folder_is_an_error(rows, tmp_path):
-    twice = rows._replace(results=[*rows.results, rows.results[0]])
-    for name, text in rows_files(twice).items():
-        (tmp_path / name).write_text(text)
+        ct.report.collect([folder, runs])
+    twice = pd.concat([rows.results, rows.results[:1]])
+    write(folder, {"results.csv": twice.to_csv(index=False)})
     with pytest.raises(ValueError, match="a run once.*nll with seed 0"):
-        ct.report.collect(tmp_path)
+        ct.report.collect(folder)
+
+
+def test_a_run_is_read_once_and_may_not_be_in_two_folders(runs, rows, tmp_path):
+    again = ct.report.collect([runs, runs / "nll"]).results
+    pd.testing.assert_frame_equal(again, rows.results)
+    shutil.copytree(runs / "nll" / "seed1", tmp_path / "copy")
+    with pytest.raises(ValueError, match="nll with seed 1.*nll/seed1'.*copy'"):
+        ct.report.collect([runs, tmp_path / "copy"])
 
 
 def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
@@ -100,19 +190,18 @@ def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
         },
         "e": {"config.json": "[]", "results.json": "{}"},
     }
-    for name, files in broken.items():
-        (folder / name).mkdir()
-        for file, text in files.items():
-            (folder / name / file).write_text(text)
+    for name, texts in broken.items():
+        write(folder / name, texts)
     seed0 = folder / "nll" / "seed0"
     (seed0 / "shift.csv").write_text("severity\n")
     (seed0 / "predictions" / "test.npz").write_bytes(b"half")
     shutil.rmtree(folder / "nll" / "seed1" / "predictions")
     collected = ct.report.collect(folder)
     assert len(collected.results) == 4
+    assert pd.isna(collected.results["test_examples"][0])
     reasons = {
-        (row["folder"].removeprefix(f"{folder}/"), row["part"]): row["reason"]
-        for row in collected.left_out
+        (row.folder.removeprefix(f"{folder}/"), row.part): row.reason
+        for row in collected.left_out.itertuples()
     }
     assert reasons["a", "run"] == "not finished: no results.json"
     assert reasons["b", "run"].startswith("not readable")
@@ -122,13 +211,82 @@ def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
     assert "predictions file" in reasons["nll/seed0", "predictions"]
     assert "columns" in reasons["nll/seed0", "shift"]
     assert len(reasons) == 7
-    have = {(row["objective"], row["seed"]) for row in collected.reliability}
-    assert have == {("nll+mmce", 0), ("nll+mmce", 1)}
+    assert set(collected.reliability["objective"]) == {"nll+mmce"}
+
+
+def test_runs_may_be_in_a_bucket(runs, rows):
+    bucket = files.as_path("ram://report/runs")
+    for path in runs.rglob("*.*"):
+        files.write_bytes(bucket / path.relative_to(runs), path.read_bytes())
+    files.write_text(bucket / "half" / "config.json", "{}")
+    collected = ct.report.collect(bucket)
+    pd.testing.assert_frame_equal(collected.results, rows.results)
+    assert list(collected.left_out["reason"]) == [
+        "not finished: no results.json"
+    ]
+    _, paths = ct.report.write_report(collected, "ram://report/out/page.html")
+    again = ct.report.collect(files.as_path(paths[0]).parent)
+    assert rows_files(again) == rows_files(collected)
 
 
 def test_nothing_to_report_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="must be folders of runs.*Received"):
         ct.report.collect(tmp_path)
+    with pytest.raises(ValueError, match="must hold results.csv"):
+        ct.report.read_rows(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="No finished run.*no results.json"):
         ct.report.collect(tmp_path)
+
+
+def test_objectives_share_a_setting_and_nothing_else_does():
+    changed = fake_runs.changed
+    same = [
+        fake_runs.CONFIG,
+        changed(seed=3),
+        changed(loss__primary="focal", loss__beta=3.0),
+        changed(loss__options__s_avuc__temperature=0.2),
+        changed(interleaved__enabled=True),
+        changed(optimizer__l2=1e-5),
+        changed(search={}, evaluate_every=1, keep_checkpoints=1),
+    ]
+    assert set(_setting_names(same)) == {SETTING}
+    other = changed()
+    del other["precision"]
+    configs = [
+        fake_runs.CONFIG,
+        changed(optimizer__learning_rate=0.2),
+        changed(optimizer__decay_epochs=[11]),
+        changed(epochs=100),
+        changed(data__train_split="train[:10%]"),
+        other,
+    ]
+    names = _setting_names(configs)
+    assert len(set(names)) == len(configs)
+    assert "optimizer.learning_rate 0.2" in names[1]
+    assert "optimizer.learning_rate 0.1" in names[2]
+    assert names[3] == "digits wrn-10-1 100 epochs batch 64"
+    assert names[4] == "digits wrn-10-1 train[:10%] 16 epochs batch 64"
+    assert names[5].endswith(", precision absent")
+
+
+def test_hyperparameters_of_an_interleaved_run():
+    config = fake_runs.changed(
+        loss__secondary="s_avuc", interleaved__enabled=True
+    )
+    assert _hyperparameters(config) == (
+        "nll.label_smoothing 0.0, s_avuc.temperature 0.1, s_avuc.threshold "
+        "0.5, beta 1.0, held out 0.1, l2 0.0002"
+    )
+
+
+@pytest.mark.parametrize(
+    "setting, title",
+    [
+        ("imagenet resnet-50 90 epochs batch 512", "ResNet-50 on ImageNet"),
+        ("cifar100 wrn-28-10 train[:10%] 2 epochs batch 8", "10% of CIFAR-100"),
+        ("images.npz MobileNetV2 2 epochs batch 8", "MobileNetV2 on images"),
+    ],
+)
+def test_settings_have_names_that_can_be_read(setting, title):
+    assert title in setting_title(setting)

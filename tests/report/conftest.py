@@ -17,7 +17,9 @@ def rows(runs):
 
 @pytest.fixture(scope="session")
 def page(rows, tmp_path_factory):
-    """The path of their report."""
+    """The path of their report, of a fixed date."""
     path = tmp_path_factory.mktemp("reports") / "report.html"
-    ct.report.write_report(rows, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", "86400")
+        ct.report.write_report(rows, path, command="python report.py 'a b'")
     return path

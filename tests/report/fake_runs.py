@@ -1,12 +1,34 @@
 """Folders of runs as training leaves them, of made-up predictions."""
 
+import copy
 import json
 import zlib
 
 import numpy as np
 
 import caltrain_tf as ct
-from tests.experiments.configs import load
+
+# What a report reads of a configuration, and a little more.
+CONFIG = {
+    "seed": 0,
+    "model": "wrn-10-1",
+    "epochs": 16,
+    "batch_size": 64,
+    "precision": "float32",
+    "evaluate_every": 2,
+    "data": {"name": "digits", "train_split": None},
+    "loss": {
+        "primary": "nll",
+        "secondary": None,
+        "beta": 1.0,
+        "options": {
+            "nll": {"label_smoothing": 0.0},
+            "s_avuc": {"temperature": 0.1, "threshold": 0.5},
+        },
+    },
+    "interleaved": {"enabled": False, "held_out_fraction": 0.1},
+    "optimizer": {"l2": 0.0002, "learning_rate": 0.1, "decay_epochs": [10]},
+}
 
 OBJECTIVES = (
     ("nll", None, False),
@@ -23,18 +45,32 @@ SHIFTS = [("none", 0)] + [
 ]
 
 
+def changed(**changes):
+    """A configuration with other values, by keys with two underscores."""
+    config = copy.deepcopy(CONFIG)
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        part = config
+        for name in path:
+            part = part[name]
+        part[last] = value
+    return config
+
+
 def write_run(folder, primary, secondary, interleaved, seed, **changes):
-    """Writes a run; `changes` are of the configuration, keys with dots.
+    """Writes a run; `changes` are those of `changed`.
 
     An objective's scale of the logits is off by a factor of its own.
     """
-    config = load("quickstart")
-    config.seed = seed
-    config.loss.primary, config.loss.secondary = primary, secondary
-    config.interleaved.enabled = interleaved
-    config.update_from_flattened_dict(changes)
+    config = changed(
+        seed=seed,
+        loss__primary=primary,
+        loss__secondary=secondary,
+        interleaved__enabled=interleaved,
+        **changes,
+    )
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config.to_dict(), indent=2))
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
     name = f"{primary} {secondary} {interleaved}".encode()
     rng = np.random.default_rng([seed, zlib.crc32(name)])
     scale = {"nll": 2.4, "focal": 0.5, "mse": 0.8}[primary]
@@ -52,7 +88,10 @@ def write_run(folder, primary, secondary, interleaved, seed, **changes):
     results = ct.evaluation.final_results(splits["test"], calibrators)
     results |= {"train_accuracy": 1.0, "train_ece": 0.01 * rng.random()}
     (folder / "results.json").write_text(json.dumps(results))
-    rows = _shift(rng, scale, skill, splits["test"], calibrators)
+    first = [array[:200] for array in splits["test"]]
+    rows = _shift(rng, scale, skill, first, calibrators)
+    path = folder / "predictions" / "shift.json"
+    path.write_text(json.dumps({"num_examples": 200}))
     (folder / "shift.csv").write_text(ct.evaluation.shift_csv(rows))
 
 

@@ -248,6 +248,73 @@ def test_best_is_the_lowest_logged_value(tmp_path):
         np.testing.assert_array_equal(left, right.numpy())
 
 
+def test_measures_see_all_predictions_and_pick_the_best(tmp_path):
+    trained = tiny.trainer(make_network=_network)
+    values = iter([3.0, 1.0, 2.0])
+    seen, after = [], {}
+
+    def measure(outputs, labels):
+        seen.append((outputs, labels))
+        return {"mine": next(values), "rows": float(len(labels))}
+
+    def remember(row, summaries):
+        del summaries
+        after[row["step"]] = tiny.weights(trained)
+
+    def fit(trainer, **options):
+        return trainer.fit(
+            tiny.dataset(32),
+            3,
+            evaluations={
+                "calibration": tiny.dataset(21, 8, drop_remainder=False),
+                "test": tiny.dataset(),
+            },
+            measures={"calibration": measure},
+            best="calibration/mine",
+            run=tmp_path,
+            verbose=False,
+            **options,
+        )
+
+    rows = fit(trained, on_epoch_end=remember)
+    assert [row["calibration/mine"] for row in rows] == [3.0, 1.0, 2.0]
+    assert all(row["calibration/rows"] == 21 for row in rows)
+    assert "test/mine" not in rows[0]
+    outputs, labels = seen[-1]
+    np.testing.assert_array_equal(labels, tiny.arrays(21)[1])
+    np.testing.assert_array_equal(
+        outputs, trained.predict(tiny.dataset(21, 8, drop_remainder=False))
+    )
+    assert trained.restore_best(tmp_path) == 4
+    for left, right in zip(after[4], tiny.weights(trained), strict=True):
+        np.testing.assert_array_equal(left, right)
+    # After the end nothing is measured, and the best is still the best.
+    again = tiny.trainer(make_network=_network)
+    assert fit(again) == rows and len(seen) == 3
+    for left, right in zip(after[6], tiny.weights(again), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert again.restore_best(ct.training.RunFolder(tmp_path)) == 4
+    tiny.assert_same_weights(again, trained)
+
+
+def test_measures_that_are_not_there():
+    trained, data = tiny.trainer(), tiny.dataset(16)
+    evaluations = {"test": data}
+    with pytest.raises(ValueError, match=r"`measures` .*\['test'\].*\['tset'"):
+        trained.fit(data, 1, evaluations=evaluations, measures={"tset": max})
+    with pytest.raises(ValueError, match="'test/mine', .*best='test/yours'"):
+        trained.fit(
+            data,
+            1,
+            evaluations=evaluations,
+            measures={"test": lambda outputs, labels: {"mine": 0.0}},
+            best="test/yours",
+            verbose=False,
+        )
+    with pytest.raises(ValueError, match="No checkpoint was found"):
+        trained.restore_best("/nowhere")
+
+
 def test_writes_what_a_run_has(tmp_path):
     accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
     trained = tiny.trainer(metrics=[accuracy])

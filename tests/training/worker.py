@@ -19,11 +19,23 @@ def main():
     # First of all: collectives between machines are set up at the start.
     strategy = ct.training.get_strategy(multi_worker=True)
     path = pathlib.Path(sys.argv[1])
+    index = strategy.cluster_resolver.task_id
+    evaluation = tiny.dataset(21, 8, seed=1, drop_remainder=False)
+
+    def measure(outputs, labels):
+        # As if the machines rounded in their own ways: alone, each worker
+        # would find another epoch the best.
+        falls = -1 if index == 0 else 3
+        epoch = falls * float(np.abs(outputs).mean())
+        return {"mine": epoch, "rows": float(len(labels))}
 
     def fit(trainer, run):
         return trainer.fit(
             host_part,
             EPOCHS,
+            evaluations={"calibration": evaluation},
+            measures={"calibration": measure},
+            best="calibration/mine",
             run=run,
             checkpoint_every_steps=1,
             verbose=False,
@@ -44,15 +56,16 @@ def main():
     tiny.assert_same_weights(whole, trainer)
 
     weights = tiny.weights(trainer)
+    done.restore_best(path / "run")
     trainer.fit(own_shards(tiny.dataset(32)), 1, verbose=False)
-    index = strategy.cluster_resolver.task_id
-    evaluation = tiny.dataset(21, 8, seed=1, drop_remainder=False)
     np.savez(
         path / f"worker{index}.npz",
         *weights,
         logits=trainer.predict(own_shards(evaluation)),
         sharded_kernel=tiny.weights(trainer)[0],
         loss=rows[-1]["train/loss"],
+        mine=[row["calibration/mine"] for row in rows],
+        best_kernel=tiny.weights(done)[0],
         accuracy=trainer.evaluate(evaluation)["accuracy"],
     )
 

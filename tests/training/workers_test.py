@@ -80,6 +80,7 @@ def test_two_workers_that_were_killed_equal_one_process(tmp_path):
     one.fit(tiny.dataset(32), 1, verbose=False)
     evaluation = tiny.dataset(21, 8, seed=1, drop_remainder=False)
     logits = one.predict(evaluation)
+    ends_of_workers = []
     for index in range(2):
         with np.load(tmp_path / f"worker{index}.npz") as end:
             for number, expected in enumerate(weights):
@@ -93,6 +94,14 @@ def test_two_workers_that_were_killed_equal_one_process(tmp_path):
             assert np.isclose(end["loss"], rows[-1]["train/loss"])
             accuracy = one.evaluate(evaluation)["accuracy"]
             assert np.isclose(end["accuracy"], accuracy)
+            ends_of_workers.append((end["mine"], end["best_kernel"]))
+    # All workers agree on what was measured, and on the best.
+    for left, right in zip(*ends_of_workers, strict=True):
+        np.testing.assert_array_equal(left, right)
+    epoch = 1 + np.argmin(ends_of_workers[0][0])
+    assert os.path.exists(
+        tmp_path / "run" / "checkpoints" / "best" / f"best-{2 * epoch}.index"
+    )
     names = os.listdir(tmp_path / "run" / "checkpoints")
     assert sorted(name for name in names if name.endswith("index")) == [
         f"ckpt-{step}.index" for step in (2, 3, 4)

@@ -1,0 +1,175 @@
+"""All calibrators on the outputs of networks, as tables.
+
+    python benchmarks/calibrators.py --outputs FILE.npz [FILE.npz ...]
+        [--conformal_splits=200] [--compare]
+
+A file holds predictions `logits` or `probs`, (N, K), and `labels`, (N,), or
+several such pairs with names like `test_logits` and `test_labels`, which are
+joined. In each of two random splits, calibrators are fitted to one half and
+applied to the other; the tables have the means over both splits. Where
+probmetrics is installed, its SVS and SMS are among the rows.
+
+With `--conformal_splits`, conformal sets of alpha = 0.1 follow: their coverage
+and size as means over that many splits. With `--compare`, the time follows that
+`ct.posthoc.compare` takes for 5,000 examples.
+"""
+
+import argparse
+import importlib.util
+import pathlib
+import time
+
+import numpy as np
+from scipy.special import softmax
+
+import caltrain_tf as ct
+from caltrain_tf.posthoc.compare import default_calibrators
+from caltrain_tf.posthoc.conformal import METHODS
+
+NUM_SPLITS = 2
+ALPHA = 0.1
+SMALLEST_PROBABILITY = 1e-12
+COMPARED = 5_000
+
+
+class Probmetrics:
+    """A calibrator of probmetrics that takes logits."""
+
+    def __init__(self, name):
+        """Takes the name that probmetrics has for it."""
+        from probmetrics.calibrators import get_calibrator
+
+        self.calibrator = get_calibrator(name)
+
+    def fit(self, logits, labels):
+        """Fits it to logits."""
+        self.calibrator.fit(softmax(logits.astype(float), axis=1), labels)
+        return self
+
+    def transform(self, logits):
+        """Logarithms of calibrated probabilities."""
+        probs = softmax(logits.astype(float), axis=1)
+        probs = self.calibrator.predict_proba(probs)
+        return np.log(np.maximum(probs, SMALLEST_PROBABILITY))
+
+
+def read(path):
+    """Logits `(N, K)` and labels `(N,)` of a file."""
+    with np.load(path) as arrays:
+        arrays = dict(arrays)
+    logits, labels = [], []
+    for name, array in arrays.items():
+        prefix, found, _ = name.rpartition("logits")
+        if not found:
+            prefix, found, _ = name.rpartition("probs")
+        if not found or array.ndim != 2 or f"{prefix}labels" not in arrays:
+            continue
+        if found == "probs":
+            array = np.log(np.maximum(array, SMALLEST_PROBABILITY))
+        logits.append(array)
+        labels.append(arrays[f"{prefix}labels"])
+    if not logits:
+        raise SystemExit(
+            "--outputs must be files with arrays `logits` or `probs`, (N, K), "
+            f"and `labels`. Received: {path} with {', '.join(arrays)}"
+        )
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+def halves(count, seed):
+    """Two halves of the rows, in random order."""
+    order = np.random.default_rng(seed).permutation(count)
+    return order[: count // 2], order[count // 2 :]
+
+
+def measure(make, logits, labels):
+    """NLL, ECE, Brier score and seconds of a fit, means over the splits."""
+    rows = []
+    for seed in range(NUM_SPLITS):
+        fit, test = halves(len(labels), seed)
+        calibrated, seconds = logits[test], 0.0
+        if make is not None:
+            start = time.perf_counter()
+            calibrator = make().fit(logits[fit], labels[fit])
+            seconds = time.perf_counter() - start
+            calibrated = calibrator.transform(calibrated)
+        scores = [
+            metric(calibrated, labels[test], from_logits=True)
+            for metric in (
+                ct.metrics.negative_log_likelihood,
+                ct.metrics.calibration_error,
+                ct.metrics.brier_score,
+            )
+        ]
+        rows.append([*scores, seconds])
+    return np.mean(rows, axis=0)
+
+
+def print_calibrators(logits, labels):
+    """Prints a row for each calibrator."""
+    calibrators = default_calibrators(logits.shape[1])
+    makers = {"none": None}
+    makers |= {name: lambda c=c: c for name, c in calibrators.items()}
+    if importlib.util.find_spec("probmetrics"):
+        for name in ("svs", "sms"):
+            makers[f"probmetrics {name}"] = lambda name=name: Probmetrics(name)
+    print("\n| calibrator | NLL | ECE | Brier score | seconds |")
+    print("|---|---|---|---|---|")
+    for name, make in makers.items():
+        nll, ece, brier, seconds = measure(make, logits, labels)
+        print(
+            f"| {name} | {nll:.5f} | {ece:.2%} | {brier:.5f} | {seconds:.3f} |",
+            flush=True,
+        )
+
+
+def print_sets(logits, labels, num_splits):
+    """Prints a row for each kind of conformal set."""
+    print(f"\n| sets, alpha = {ALPHA} | coverage | size |\n|---|---|---|")
+    for method in METHODS:
+        rows = []
+        for seed in range(num_splits):
+            fit, test = halves(len(labels), seed)
+            conformal = ct.posthoc.ConformalSets(method, ALPHA, seed=seed)
+            conformal.fit(logits[fit], labels[fit])
+            sets = conformal.predict_set(logits[test])
+            covered = ct.metrics.coverage(sets, labels[test])
+            rows.append([covered, ct.metrics.set_size(sets)])
+        covered, size = np.mean(rows, axis=0)
+        print(f"| {method} | {covered:.2%} | {size:.3f} |", flush=True)
+
+
+def print_compare(logits, labels):
+    """Prints how long a comparison of all calibrators takes."""
+    logits, labels = logits[:COMPARED], labels[:COMPARED]
+    start, used = time.perf_counter(), time.process_time()
+    ct.posthoc.compare(logits, labels)
+    seconds, used = time.perf_counter() - start, time.process_time() - used
+    print(
+        f"\n`compare` of {len(labels)} x {logits.shape[1]}: {seconds:.1f} s, "
+        f"{used:.1f} s of all cores together"
+    )
+
+
+def main():
+    """Prints the tables of all files."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--outputs", nargs="+", required=True)
+    parser.add_argument("--conformal_splits", type=int, default=0)
+    parser.add_argument("--compare", action="store_true")
+    args = parser.parse_args()
+    for path in args.outputs:
+        logits, labels = read(path)
+        print(
+            f"\n{pathlib.Path(path).stem}, {logits.shape[1]} classes, ", end=""
+        )
+        print(f"{len(labels)} examples")
+        print_calibrators(logits, labels)
+        if args.conformal_splits > 0:
+            print_sets(logits, labels, args.conformal_splits)
+        if args.compare:
+            print_compare(logits, labels)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,420 @@
+"""Callbacks for `model.fit`: stop, and keep weights, by refinement.
+
+The loss of a network on validation data is the sum of two parts: how badly it
+is calibrated, and how badly it tells the classes apart (its refinement). The
+first one can be repaired after training, by a temperature for instance, the
+second cannot. Training reaches the two minima at different epochs, and the loss
+that is watched for early stopping is a compromise between both. The loss after
+the best temperature leaves only what cannot be repaired: "refine, then
+calibrate".
+"""
+
+import inspect
+import sys
+import warnings
+
+import keras
+import numpy as np
+
+from caltrain_tf.checks import as_array
+from caltrain_tf.checks import check_count
+from caltrain_tf.checks import check_flag
+from caltrain_tf.metrics import negative_log_likelihood
+from caltrain_tf.metrics.inputs import read
+from caltrain_tf.posthoc import TemperatureScaling
+
+
+class TemperatureScaledLoss(keras.callbacks.Callback):
+    """Adds the validation loss after temperature scaling to an epoch's logs.
+
+    After each epoch, it predicts the validation data, fits the temperature of
+    the smallest negative log-likelihood, and adds to the logs
+
+    - `val_ts_nll`: the mean negative log-likelihood at that temperature, and
+    - `val_temperature`: the temperature.
+
+    Callbacks see them if they come after this one in the list; the history,
+    the progress bar and TensorBoard show them too.
+
+        model.fit(
+            train,
+            epochs=100,
+            callbacks=[
+                ct.callbacks.TemperatureScaledLoss((x_val, y_val)),
+                keras.callbacks.EarlyStopping(
+                    "val_ts_nll", patience=5, restore_best_weights=True
+                ),
+            ],
+        )
+
+    Afterwards, fit a calibrator to the weights that were kept. To fit it on the
+    same validation data, which have also chosen the epoch, is common and a
+    little optimistic: its results should be measured on other data.
+
+    The pass over the validation data comes on top of the one of `fit(...,
+    validation_data=...)`, which is not needed for this. Finding the temperature
+    takes milliseconds.
+
+    Args:
+        validation_data: Arrays `(x, y)` or `(x, y, sample_weight)`; or a
+            `tf.data.Dataset`, a `keras.utils.PyDataset`, a PyTorch
+            `DataLoader` or any other iterable of such batches that can be read
+            once per epoch, in any order.
+        from_logits: Whether the model returns logits. Like the next two, by
+            default what the compiled loss says.
+        multi_label: Whether the last axis of the outputs holds independent
+            binary problems.
+        ignore_class: The label of examples that count nothing. Where layers of
+            Keras mask outputs, these count nothing either.
+        batch_size: That of predictions if `validation_data` are arrays.
+
+    Example:
+        >>> import caltrain_tf as ct, keras, numpy as np
+        >>> keras.utils.set_random_seed(0)
+        >>> x = np.random.normal(size=(128, 4)).astype("float32")
+        >>> y = (x[:, 0] + np.random.normal(size=128) > 0).astype("int32")
+        >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+        >>> model.compile("sgd", ct.losses.Focal(from_logits=True))
+        >>> history = model.fit(x[:64], y[:64], epochs=2, verbose=0, callbacks=[
+        ...     ct.callbacks.TemperatureScaledLoss((x[64:], y[64:])),
+        ...     keras.callbacks.EarlyStopping("val_ts_nll"),
+        ... ])
+        >>> sorted(history.history)
+        ['loss', 'val_temperature', 'val_ts_nll']
+
+    Reference:
+        Berta et al., "Rethinking Early Stopping: Refine, Then Calibrate", 2025.
+    """
+
+    def __init__(
+        self,
+        validation_data,
+        *,
+        from_logits=None,
+        multi_label=None,
+        ignore_class=None,
+        batch_size=128,
+    ):
+        super().__init__()
+        _check_data(validation_data)
+        self.validation_data = validation_data
+        if from_logits is not None:
+            check_flag("from_logits", from_logits)
+        if multi_label is not None:
+            check_flag("multi_label", multi_label)
+        if ignore_class is not None:
+            check_count("ignore_class", ignore_class, -(2**63))
+        self.from_logits = from_logits
+        self.multi_label = multi_label
+        self.ignore_class = ignore_class
+        self.batch_size = check_count("batch_size", batch_size)
+
+    def on_train_begin(self, logs=None):
+        """Reads the loss, and tells Keras that less is better."""
+        del logs
+        self._options = _options_of(
+            self.model.loss,
+            from_logits=self.from_logits,
+            multi_label=self.multi_label,
+            ignore_class=self.ignore_class,
+        )
+        _show_direction(self.model, True)
+
+    def on_train_end(self, logs=None):
+        """Leaves the model as it was."""
+        del logs
+        _show_direction(self.model, False)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Adds the two values to the logs."""
+        del epoch
+        outputs, labels, weights = self._predict()
+        options = dict(self._options)
+        # Keras' binary losses take (..., L) as L binary problems, too.
+        if outputs.ndim == 1 or outputs.shape[-1] == 1:
+            options["multi_label"] = False
+        values = temperature_scaled_nll(outputs, labels, weights, **options)
+        if logs is not None:
+            logs["val_ts_nll"] = values["ts_nll"]
+            logs["val_temperature"] = values["temperature"]
+
+    def _predict(self):
+        """Outputs, labels and weights of all validation data."""
+        data, masked = self.validation_data, _may_mask(self.model)
+        if isinstance(data, tuple) and not masked:
+            x, y, weight = (*data, None)[:3]
+            outputs = self.model.predict(x, self.batch_size, verbose=0)
+            return _single(outputs), y, weight
+        parts = []
+        for x, y, weight in _batches(data, self.batch_size):
+            labels = as_array("validation_data", y)
+            x = keras.tree.map_structure(_as_input, x)
+            if masked:
+                outputs = _single(self.model(x, training=False))
+                weight = _with_mask(outputs, weight)
+            else:
+                outputs = _single(self.model.predict_on_batch(x))
+            # Under `tf.distribute`, all replicas predict the same batch.
+            outputs = as_array("validation_data", outputs)[: len(labels)]
+            if weight is None:
+                weight = np.ones(len(labels), np.float32)
+            parts.append(_flatten(outputs, labels, weight))
+        if not parts:
+            raise ValueError(
+                "`validation_data` must hold at least one batch. "
+                "Received: an iterable without any"
+            )
+        return map(np.concatenate, zip(*parts, strict=True))
+
+
+def temperature_scaled_nll(
+    outputs,
+    labels,
+    sample_weight=None,
+    *,
+    from_logits=True,
+    multi_label=False,
+    ignore_class=None,
+):
+    """The negative log-likelihood after the best temperature.
+
+    Args:
+        outputs: Logits, or probabilities, of one of the shapes that
+            `posthoc.TemperatureScaling` takes.
+        labels: Class ids, or one-hot rows.
+        sample_weight: Weights of the examples.
+        from_logits: Whether `outputs` holds logits.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that count nothing.
+
+    Returns:
+        A dictionary of `ts_nll`, in nats, and `temperature`.
+
+    Example:
+        >>> logits = [[4.0, 0.0], [0.0, 4.0], [4.0, 0.0], [4.0, 0.0]]
+        >>> temperature_scaled_nll(logits, [0, 1, 0, 1])
+        {'ts_nll': 0.5623, 'temperature': 3.641}
+    """
+    options = {"multi_label": multi_label, "ignore_class": ignore_class}
+    examples = read(
+        outputs,
+        labels,
+        from_logits,
+        sample_weight=sample_weight,
+        name="outputs",
+        **options,
+    )
+    # Mistakes are said in the words of this function, not of a calibrator.
+    examples.map(lambda block, labels: ())
+    scaler = TemperatureScaling(from_probs=not from_logits, **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*look like probabilities")
+        # Early in training, or late on easy data, that is to be expected.
+        warnings.filterwarnings("ignore", ".*determine no temperature")
+        scaled = scaler.fit(outputs, labels, sample_weight).transform(outputs)
+    nll = negative_log_likelihood(
+        scaled,
+        labels,
+        from_logits=True,
+        sample_weight=sample_weight,
+        **options,
+    )
+    return {"ts_nll": nll, "temperature": float(scaler.temperature_)}
+
+
+def _check_data(data):
+    if isinstance(data, tuple):
+        if len(data) not in (2, 3) or data[1] is None:
+            raise ValueError(
+                "`validation_data` must be (x, y) or (x, y, sample_weight) if "
+                f"it is a tuple. Received: {len(data)} elements"
+                f"{', the labels None' if len(data) in (2, 3) else ''}"
+            )
+        return
+    if isinstance(data, keras.utils.PyDataset):
+        return
+    is_iterable = hasattr(data, "__iter__") and not hasattr(data, "__array__")
+    if not is_iterable or isinstance(data, (str, bytes, dict)):
+        raise ValueError(
+            "`validation_data` must be a tuple of arrays, a dataset, or "
+            "another iterable of batches. "
+            f"Received: validation_data of type {type(data).__name__}"
+        )
+    if not _is_tensorflow_dataset(data) and iter(data) is data:
+        raise ValueError(
+            "`validation_data` must be an iterable that can be read anew after "
+            "each epoch, such as a dataset or a list of batches. "
+            f"Received: {type(data).__name__}"
+        )
+    if _is_tensorflow_dataset(data) and int(data.cardinality()) == -1:
+        raise ValueError(
+            "`validation_data` must have an end. Received: a dataset that "
+            "repeats without one"
+        )
+
+
+def _is_tensorflow_dataset(data):
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(data, tensorflow.data.Dataset)
+
+
+def _batches(data, batch_size):
+    """Yields `(x, y, sample_weight or None)`."""
+    if isinstance(data, tuple):
+        for start in range(0, len(data[1]), batch_size):
+            rows = slice(start, start + batch_size)
+            x = keras.tree.map_structure(lambda a, rows=rows: a[rows], data[0])
+            rest = [
+                None
+                if part is None
+                else as_array("validation_data", part[rows])
+                for part in data[1:]
+            ]
+            yield (x, *rest, None)[:3]
+        return
+    if isinstance(data, keras.utils.PyDataset):
+        # Before its end, indexing need not raise an error.
+        batches = (data[index] for index in range(len(data)))
+    else:
+        batches = iter(data)
+    for batch in batches:
+        if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
+            raise ValueError(
+                "`validation_data` must hold batches (x, y) or (x, y, "
+                "sample_weight); whole arrays are passed as a tuple. "
+                f"Received: a batch of type {type(batch).__name__}"
+            )
+        x, y, weight = (*batch, None)[:3]
+        if weight is not None:
+            weight = as_array("validation_data", weight)
+        yield x, y, weight
+
+
+def _as_input(value):
+    """An input for the backend, from an array or a tensor of any library."""
+    if value is None or keras.ops.is_tensor(value):
+        return value
+    return as_array("validation_data", value)
+
+
+def _single(outputs):
+    if isinstance(outputs, (tuple, list, dict)):
+        raise ValueError(
+            "`TemperatureScaledLoss` needs a model with one output. "
+            f"Received: {len(outputs)} outputs"
+        )
+    return outputs
+
+
+def _options_of(loss, **given):
+    """The options of a compiled loss where none are given."""
+    declared = {}
+    if isinstance(loss, str) and loss not in ("ce", "crossentropy"):
+        loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        declared = loss.get_config()
+    elif callable(loss):
+        parameters = inspect.signature(loss).parameters
+        declared = {name: each.default for name, each in parameters.items()}
+    kind = getattr(loss, "__name__", type(loss).__name__)
+    options = {
+        name: declared.get(name) if value is None else value
+        for name, value in given.items()
+    }
+    if options["from_logits"] is None:
+        raise ValueError(
+            "`from_logits` must be True or False, since the compiled loss has "
+            f"no such option. Received: from_logits=None, loss={loss!r}"
+        )
+    if options["multi_label"] is None:
+        options["multi_label"] = kind.lower().startswith("binary")
+    return options
+
+
+def _may_mask(model):
+    """Whether a layer of the model may mask outputs."""
+    for layer in model._flatten_layers():
+        if getattr(layer, "mask_zero", False):
+            return True
+        makes_masks = isinstance(layer, keras.layers.Masking) or (
+            type(layer).compute_mask is not keras.layers.Layer.compute_mask
+            and not type(layer).__module__.startswith("keras.")
+        )
+        if makes_masks:
+            return True
+    return False
+
+
+def _with_mask(outputs, weight):
+    """Weights that are 0 where a Keras layer masked the outputs."""
+    # Arrays of JAX have no attributes; there Keras keeps masks in a table that
+    # has no public name.
+    from keras.src import backend
+
+    mask = backend.get_keras_mask(outputs)
+    if mask is None:
+        return weight
+    mask = as_array("mask", mask).astype(np.float32)
+    return mask if weight is None else mask * _expand(weight, mask.shape)
+
+
+def _flatten(outputs, labels, weight):
+    """Tokens or pixels of a batch as rows: batches may differ in length."""
+    shape = outputs.shape[:-1]
+    if len(shape) < 2 or labels.shape[: len(shape)] != shape:
+        return outputs, labels, weight
+    weight = _expand(weight, shape)
+    return tuple(
+        array.reshape(-1, *array.shape[len(shape) :])
+        for array in (outputs, labels, weight)
+    )
+
+
+def _expand(weight, shape):
+    """Weights of the first axes of `shape` as weights of all of them."""
+    if weight.ndim < len(shape):
+        weight = weight.reshape(
+            weight.shape + (1,) * (len(shape) - weight.ndim)
+        )
+    elif weight.shape == (*shape, 1):
+        weight = weight[..., 0]
+    return np.broadcast_to(weight, (*shape, *weight.shape[len(shape) :]))
+
+
+def _show_direction(model, shown):
+    """Lets `EarlyStopping("val_ts_nll")` find out that less is better.
+
+    Keras' callbacks look for it among the compiled metrics, and there is no
+    public way to tell them. So that users need not say `mode="min"`, a list of
+    compiled metrics without a state or a result is added while training runs.
+    """
+    try:
+        from keras.src.trainers.compile_utils import CompileMetrics
+    except ImportError:
+        return
+
+    class Direction(CompileMetrics):
+        """Has the name and the direction of a metric, and no value."""
+
+        _is_direction_of_ts_nll = True
+
+        @property
+        def metrics(self):
+            return [_TemperatureScaledNLL]
+
+        def result(self):
+            return {}
+
+    kept = [
+        metric
+        for metric in model._metrics
+        if not hasattr(metric, "_is_direction_of_ts_nll")
+    ]
+    model._metrics[:] = [*kept, *([Direction(None, None)] if shown else [])]
+
+
+class _TemperatureScaledNLL:
+    """What Keras reads of a metric to learn its direction."""
+
+    name = "ts_nll"
+    _direction = "down"

@@ -1,0 +1,509 @@
+"""Tuning: the paper's one parameter after the other, and a joint search.
+
+A trial is an ordinary run, measured on the calibration split. The folders of
+the trials are the record: what is finished there is not done again, and what
+failed is tried again the next time.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import signal
+
+import numpy as np
+import pandas as pd
+
+from caltrain_tf import checks
+from caltrain_tf import evaluation
+from caltrain_tf import files
+from caltrain_tf import metrics
+from caltrain_tf import training
+from caltrain_tf.experiments.config import BEST
+from caltrain_tf.experiments.config import Run
+from caltrain_tf.experiments.config import run_name
+from caltrain_tf.experiments.pool import LOG
+from caltrain_tf.experiments.search import Parameter
+from caltrain_tf.experiments.search import get_path
+from caltrain_tf.experiments.search import search_space
+from caltrain_tf.experiments.search import trial_name
+from caltrain_tf.experiments.search import with_params
+from caltrain_tf.experiments.study import do_runs
+
+STRATEGIES = ("sequential", "joint")
+_JOINT_TRIALS = 20
+# All of them known: there is nothing new between the extremes.
+_MOST_PROPOSALS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A trial that has ended.
+
+    Attributes:
+        params: Values of the parameters by name.
+        result: `accuracy`, `ece` and `nll` on the calibration split; None where
+            it failed.
+        reason: Why it failed, or None.
+        seconds: How long its processes took.
+    """
+
+    params: dict
+    result: dict | None
+    reason: str | None
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What a tuning found.
+
+    Attributes:
+        space: The parameters, a list of `Parameter`.
+        trials: The `Trial`s by name, in their order.
+        best: The name of the best one.
+    """
+
+    space: list[Parameter]
+    trials: dict[str, Trial]
+    best: str
+
+
+def tune(
+    config,
+    output_dir,
+    pool,
+    *,
+    strategy="sequential",
+    others=(),
+    trials=None,
+    stream=None,
+    **options,
+):
+    """Tunes an objective.
+
+    `"sequential"` is the paper's: one parameter after the other (see
+    `search_space`), each tried at the best of all trials so far. `"joint"`
+    tries all at once, as a tree-structured Parzen estimator of Optuna proposes
+    between the smallest and the largest values. The best trial has the lowest
+    ECE among those that give up less than 1% accuracy against the most accurate
+    one, both on the calibration split.
+
+    Args:
+        config: The configuration, as of `configs/`.
+        output_dir: The folder of the tuning; trials are runs in `trials/`.
+        pool: A `LocalPool` or a `RayPool`.
+        strategy: `"sequential"` or `"joint"`.
+        others: Settings to tune that `config.search` does not name; see
+            `search_space`.
+        trials: The most trials in total; all values of the search by default,
+            20 of a joint search.
+        stream: Where progress is shown; see `do_runs`.
+        **options: Further attributes of the runs, such as `data_dir`.
+
+    Returns:
+        A `Tuning`. Ctrl-C and SIGTERM stop the trials and the program, as they
+        stop a single run.
+    """
+    checks.check_choice("strategy", strategy, STRATEGIES)
+    space = search_space(config, others, options.get("data_dir"))
+    limit = _default_trials(space, strategy) if trials is None else trials
+    checks.check_count("trials", limit)
+
+    def try_out(all_params):
+        runs = {}
+        for params in all_params:
+            name = trial_name(params)
+            runs[name] = Run(
+                name.replace("_", ", "),
+                with_params(config, space, params).to_dict(),
+                os.path.join(output_dir, "trials", name),
+                **options,
+            )
+        outcome = do_runs(list(runs.values()), pool, _describe, stream)
+        if outcome.stopped_by is not None:
+            raise _interruption(outcome.stopped_by)
+        reasons = {
+            failure.run: f"{failure.reason}: {failure.last_line}"
+            for failure in outcome.failures
+        }
+        return {
+            name: _ended(params, run, reasons.get(run))
+            for params, (name, run) in zip(
+                all_params, runs.items(), strict=True
+            )
+        }
+
+    if strategy == "joint":
+        search = _JointSearch(config, space, output_dir)
+        found = search.run(limit, pool.slots, try_out)
+    else:
+        found = _sequential(space, limit, try_out)
+    return Tuning(space, found, best_trial(found))
+
+
+def measure_trial(folder):
+    """Returns the measures of a finished trial that decide which is best.
+
+    Args:
+        folder: The run's folder.
+
+    Returns:
+        `accuracy`, `ece` and `nll` on the calibration split. The test split is
+        not looked at.
+    """
+    logits, labels = evaluation.load_predictions(
+        os.path.join(folder, "predictions", "calibration.npz")
+    )
+    measures = {
+        "accuracy": metrics.accuracy,
+        "ece": metrics.calibration_error,
+        "nll": metrics.negative_log_likelihood,
+    }
+    return {
+        name: float(function(logits, labels, from_logits=True))
+        for name, function in measures.items()
+    }
+
+
+def best_trial(trials):
+    """Returns the name of the best of the trials that did not fail.
+
+    Args:
+        trials: The `Trial`s by name.
+    """
+    rows = [
+        {"name": name, **trial.result}
+        for name, trial in trials.items()
+        if trial.result is not None
+    ]
+    if not rows:
+        reasons = "; ".join(
+            f"{name}: {trial.reason}" for name, trial in trials.items()
+        )
+        raise RuntimeError(
+            f"All trials failed; the same command tries again. {reasons}"
+        )
+    return evaluation.best_within_accuracy(rows)["name"]
+
+
+def tuning_rows(tuning):
+    """Returns a table of the trials.
+
+    Args:
+        tuning: What `tune` returned.
+
+    Returns:
+        A `pandas.DataFrame` with the columns `trial`, the parameters' names,
+        `accuracy`, `ece` (on the calibration split, missing where the trial
+        failed), `seconds` and `verdict`: `best`, or why not.
+    """
+    results = {
+        name: trial.result
+        for name, trial in tuning.trials.items()
+        if trial.result is not None
+    }
+    within = evaluation.within_accuracy(list(results.values()))
+    within = dict(zip(results, within, strict=True))
+    most = max(result["accuracy"] for result in results.values())
+    rows = []
+    for name, trial in tuning.trials.items():
+        result = results.get(name, {})
+        if name == tuning.best:
+            verdict = "best"
+        elif name not in results:
+            verdict = f"failed: {trial.reason}"
+        elif not within[name]:
+            lost = 100 * (most - result["accuracy"])
+            verdict = f"gives up {lost:.2f} points of accuracy"
+        else:
+            more = 100 * (result["ece"] - results[tuning.best]["ece"])
+            verdict = f"ECE higher by {more:.2f} points"
+        rows.append(
+            {
+                "trial": name,
+                **{p.name: trial.params[p.name] for p in tuning.space},
+                "accuracy": result.get("accuracy"),
+                "ece": result.get("ece"),
+                "seconds": round(trial.seconds, 1),
+                "verdict": verdict,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def tuning_table(tuning):
+    """Returns the trials as a table for the terminal, in percent."""
+    table = tuning_rows(tuning).drop(columns=["trial", "seconds"])
+    for key in ("accuracy", "ece"):
+        table[key] = [
+            "-" if pd.isna(value) else f"{100 * value:.2f}"
+            for value in table[key]
+        ]
+    width = table["verdict"].str.len().max()
+    table["verdict"] = table["verdict"].str.ljust(width)
+    table = table.rename(
+        columns={"ece": "ECE", "verdict": "verdict".ljust(width)}
+    )
+    text = table.to_string(index=False, float_format="{:g}".format, col_space=8)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def write_tuning(config, tuning, output_dir):
+    """Writes `trials.csv` and `best.json`.
+
+    Args:
+        config: The configuration that was tuned.
+        tuning: What `tune` returned.
+        output_dir: The tuning's folder.
+
+    Returns:
+        What `best.json` holds: `objective`, `data`, `overrides` (values by
+        their path in the configuration), `flags` (the same for a training
+        script), `calibration` (the trial's measures on the calibration split),
+        `trial` and `config`, the whole configuration with the values in it.
+    """
+    text = tuning_rows(tuning).to_csv(index=False, lineterminator="\n")
+    files.write_text(os.path.join(output_dir, "trials.csv"), text)
+    trial = tuning.trials[tuning.best]
+    overrides = {p.path: trial.params[p.name] for p in tuning.space}
+    best = {
+        "objective": run_name(config),
+        "data": config.data.name,
+        "trial": tuning.best,
+        "overrides": overrides,
+        "flags": " ".join(f"--config.{p}={v}" for p, v in overrides.items()),
+        "calibration": trial.result,
+        "config": with_params(config, tuning.space, trial.params).to_dict(),
+    }
+    text = json.dumps(best, indent=2)
+    files.write_text(os.path.join(output_dir, BEST), text + "\n")
+    return json.loads(text)
+
+
+def _sequential(space, limit, try_out):
+    params = {
+        parameter.name: parameter.values[0]
+        if parameter.default is None
+        # Of one type: 1 and 1.0 are two names of trials.
+        else type(parameter.values[0])(parameter.default)
+        for parameter in space
+    }
+    found = {}
+    for parameter in space:
+        new = {}
+        for value in parameter.values:
+            candidate = {**params, parameter.name: value}
+            # What is known already costs nothing.
+            if trial_name(candidate) not in found:
+                new[trial_name(candidate)] = candidate
+        found |= try_out(list(new.values())[: limit - len(found)])
+        params = found[best_trial(found)].params
+    return found
+
+
+class _JointSearch:
+    """A search over all parameters at once, by a sampler of Optuna.
+
+    The sampler's memory is `study.db` beside the trials. Finished trials that
+    it does not know, such as those of a sequential search, are added to it.
+    """
+
+    def __init__(self, config, space, output_dir):
+        self._optuna = _import_optuna()
+        if "://" in str(output_dir):
+            raise ValueError(
+                "`strategy=joint` keeps a database beside the trials: "
+                "`output_dir` must be a local folder. "
+                f"Received: output_dir={str(output_dir)!r}"
+            )
+        self._states = self._optuna.trial.TrialState
+        self._config, self._space = config, space
+        self._trials_dir = os.path.join(output_dir, "trials")
+        self._ranges = {p.name: self._range(p) for p in space}
+        os.makedirs(output_dir, exist_ok=True)
+        path = os.path.join(os.path.abspath(output_dir), "study.db")
+        self._storage = self._optuna.storages.RDBStorage(f"sqlite:///{path}")
+        # Optuna refuses other ranges in one study.
+        ranges = json.dumps({k: repr(v) for k, v in self._ranges.items()})
+        digest = hashlib.sha256(ranges.encode()).hexdigest()[:8]
+        self._study = self._optuna.create_study(
+            study_name=f"{run_name(config)} {digest}",
+            storage=self._storage,
+            directions=["minimize", "maximize"],  # The ECE, the accuracy.
+            load_if_exists=True,
+        )
+
+    def run(self, limit, batch, try_out):
+        """Returns the trials, at most `limit`, `batch` at a time."""
+        try:
+            self._add_finished_runs()
+            trials = self._trials()
+            known = [trial.user_attrs["params"] for trial in trials.values()]
+            # Those that were stopped go on, those that failed are tried again.
+            found = try_out(known[:limit])
+            self._tell(found, trials)
+            self._add_finished_runs()
+            while len(found) < min(limit, self._count_choices()):
+                asked = self._ask(min(batch, limit - len(found)), found)
+                if not asked:
+                    break
+                new = try_out([t.user_attrs["params"] for t in asked.values()])
+                self._tell(new, asked)
+                found |= new
+            return found
+        finally:
+            self._storage.engine.dispose()
+
+    def _count_choices(self):
+        """How many trials there can be; numbers have no end of values."""
+        counts = [
+            math.inf if p.is_number and len(p.values) > 1 else len(p.values)
+            for p in self._space
+        ]
+        return math.prod(counts)
+
+    def _trials(self):
+        """The newest trial of every name, in the order of the names."""
+        return {
+            trial_name(trial.user_attrs["params"]): trial
+            for trial in self._study.get_trials()
+            if "params" in trial.user_attrs
+        }
+
+    def _ask(self, count, found):
+        """Returns trials with new parameters, by name."""
+        asked = {}
+        for attempt in range(_MOST_PROPOSALS):
+            # The seed depends on the trials before, not on this process: a
+            # search that was stopped proposes what it would have proposed.
+            before = len(found) + len(asked)
+            seed = np.random.SeedSequence((self._config.seed, before, attempt))
+            self._study.sampler = self._optuna.samplers.TPESampler(
+                seed=int(seed.generate_state(1)[0])
+            )
+            trial = self._study.ask(self._ranges)
+            params = {p.name: _rounded(trial.params, p) for p in self._space}
+            name = trial_name(params)
+            if name in found or name in asked:
+                self._study.tell(trial, state=self._states.FAIL)
+                continue
+            trial.set_user_attr("params", params)
+            asked[name] = trial
+            if len(asked) == count:
+                break
+        return asked
+
+    def _tell(self, found, trials):
+        """Tells the sampler what came of trials."""
+        for name, trial in found.items():
+            result = trial.result
+            self._study.tell(
+                trials[name].number,
+                result and [result["ece"], result["accuracy"]],
+                None if result else self._states.FAIL,
+                skip_if_finished=True,
+            )
+
+    def _add_finished_runs(self):
+        """Tells the sampler of finished runs that it does not know."""
+        trials = self._trials()
+        folder = files.as_path(self._trials_dir)
+        for run in sorted(folder.iterdir()) if folder.exists() else []:
+            # A trial that is running is told when it has ended.
+            known = run.name in trials
+            if known and trials[run.name].state != self._states.FAIL:
+                continue
+            if not (run / "results.json").exists():
+                continue
+            there = json.loads((run / "config.json").read_text())
+            params = {p.name: get_path(there, p.path) for p in self._space}
+            here = with_params(self._config, self._space, params).to_dict()
+            if json.loads(json.dumps(here)) != there:
+                continue
+            result = measure_trial(run)
+            try:
+                trial = self._optuna.trial.create_trial(
+                    params=params,
+                    distributions=self._ranges,
+                    values=[result["ece"], result["accuracy"]],
+                    user_attrs={"params": params},
+                )
+            except ValueError:
+                continue  # Outside the ranges.
+            self._study.add_trial(trial)
+
+    def _range(self, parameter):
+        distributions, values = self._optuna.distributions, parameter.values
+        if not parameter.is_number:
+            return distributions.CategoricalDistribution(values)
+        whole = all(isinstance(value, int) for value in values)
+        kind = "IntDistribution" if whole else "FloatDistribution"
+        return getattr(distributions, kind)(
+            min(values), max(values), log=parameter.is_log
+        )
+
+
+def _import_optuna():
+    try:
+        import optuna
+    except ImportError as error:
+        raise ImportError(
+            "`strategy=joint` needs the package optuna: "
+            'pip install "caltrain_tf[tune]"'
+        ) from error
+    # It would say at every start what we say once.
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _rounded(params, parameter):
+    """A proposed value, of four significant digits where it is a number."""
+    value = params[parameter.name]
+    if not isinstance(value, float):
+        return value
+    low, high = min(parameter.values), max(parameter.values)
+    return min(max(float(f"{value:.4g}"), low), high)
+
+
+def _default_trials(space, strategy):
+    if strategy == "joint":
+        return _JOINT_TRIALS
+    first, *others = space
+    # A later parameter's own value was tried with those before it.
+    return len(first.values) + sum(
+        len(set(parameter.values) - {parameter.default}) for parameter in others
+    )
+
+
+def _describe(run):
+    result = measure_trial(run.folder)
+    return f"accuracy {result['accuracy']:.2%}, ECE {result['ece']:.2%}"
+
+
+def _ended(params, run, reason):
+    """The `Trial` of a run that has ended."""
+    result = None
+    if reason is None:
+        result = measure_trial(run.folder)
+        if not all(map(math.isfinite, result.values())):
+            parts = ", ".join(f"{key}={result[key]}" for key in result)
+            result, reason = None, f"the result is not finite: {parts}"
+    return Trial(params, result, reason, _seconds(run.folder))
+
+
+def _seconds(folder):
+    """How long the processes of a run took, as its log says."""
+    path = files.as_path(folder) / LOG
+    log = path.read_text() if path.exists() else ""
+    times = re.findall(r"^--- .* after ([0-9.]+) s$", log, re.M)
+    return sum(map(float, times)) if times else math.nan
+
+
+def _interruption(number):
+    """What ends a program that a signal stopped, as it ends a single run."""
+    if number == signal.SIGINT:
+        return KeyboardInterrupt()
+    return training.Preempted()

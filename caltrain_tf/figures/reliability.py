@@ -1,0 +1,470 @@
+"""Accuracy against confidence: reliability diagrams and curves."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
+
+from caltrain_tf.checks import check_count
+from caltrain_tf.figures import style
+from caltrain_tf.metrics import calibration_error
+from caltrain_tf.metrics import reliability_curve
+from caltrain_tf.metrics.binned import ReliabilityCurve
+from caltrain_tf.metrics.groupwise import rows_of_groups
+from caltrain_tf.metrics.inputs import read
+
+_BLUE, _ORANGE = style.OKABE_ITO[:2]
+_GAP = {
+    "facecolor": to_rgba(_ORANGE, 0.35),
+    "edgecolor": _ORANGE,
+    "hatch": "///",
+}
+# The accuracy of fewer predictions has a standard error of up to 9 points and
+# more: their bins are drawn faint.
+FEW = 30
+_FAINT = 0.25
+# In parts of the main axes: left, bottom, width and height of the histogram.
+_HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
+# Around the axes and their histogram, in inches.
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.65, 0.18, 0.62, 0.45
+_LEGEND = 0.3
+# Diagrams of one figure; more of them would have no room on any page.
+_MOST_GROUPS = 60
+
+
+def reliability_diagram(
+    probs,
+    labels,
+    num_bins=15,
+    from_logits=False,
+    ax=None,
+    title=None,
+    *,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Draws the accuracy of predictions against their confidence.
+
+    A bar is the accuracy of the predictions whose confidence is in its part
+    of [0, 1], and the hatched gap leads to their mean confidence: a calibrated
+    network has no gaps. Bars of fewer than 30 predictions are faint. Beneath is
+    how many predictions there are, with their mean confidence (orange line) and
+    their accuracy (blue, dashed). The title gives `calibration_error` with its
+    defaults, l2 over as many equal-mass bins, since this is the number that
+    tables report.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        num_bins: Number of bars.
+        from_logits: Whether `probs` holds logits.
+        ax: The matplotlib axes to draw on; a new figure when not given. The
+            histogram and the legend are placed below them.
+        title: Written above, before the calibration error.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+        >>> figure = ct.figures.reliability_diagram(probs, [0, 0, 1, 0])
+        >>> figure.savefig("reliability.png")  # doctest: +SKIP
+    """
+    options = {
+        "num_bins": num_bins,
+        "from_logits": from_logits,
+        "multi_label": multi_label,
+        "ignore_class": ignore_class,
+        "sample_weight": sample_weight,
+    }
+    curve = reliability_curve(probs, labels, binning="equal_width", **options)
+    error = calibration_error(probs, labels, **options)
+    counts = curve.count
+    if sample_weight is not None:
+        # How many predictions there are, however much they weigh.
+        options["sample_weight"] = np.asarray(sample_weight) > 0
+        counts = reliability_curve(
+            probs, labels, binning="equal_width", **options
+        ).count
+    own_figure = ax is None
+    if own_figure:
+        (ax,) = _new_axes(1)
+    _draw(ax, curve, counts, title, f"ECE {100 * error:.2f}%")
+    if own_figure:
+        _draw_legend(ax.figure)
+    else:
+        ax.legend(
+            handles=_handles(),
+            loc="upper center",
+            bbox_to_anchor=(0.5, _HISTOGRAM_BOX[1] - 0.2),
+            frameon=False,
+            ncols=2,
+            fontsize=8,
+        )
+    return ax.figure
+
+
+def reliability_diagrams(predictions, num_bins=15, from_logits=False):
+    """Draws several reliability diagrams side by side.
+
+    Args:
+        predictions: From titles to pairs (probabilities or logits, labels),
+            such as those before and after scaling.
+        num_bins: Number of bars of each.
+        from_logits: Whether the pairs hold logits.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+        >>> labels = [0, 0, 1, 0]
+        >>> scaled = [[0.8, 0.2], [0.7, 0.3], [0.4, 0.6], [0.5, 0.5]]
+        >>> figure = ct.figures.reliability_diagrams(
+        ...     {"none": (probs, labels), "TS": (scaled, labels)}
+        ... )
+        >>> [ax.get_title("left") for ax in figure.axes]
+        ['none', 'TS']
+    """
+    if not predictions:
+        raise ValueError(
+            "`predictions` must hold at least one pair. "
+            f"Received: predictions={predictions!r}"
+        )
+    axes = _new_axes(len(predictions))
+    for ax, (title, pair) in zip(axes, predictions.items(), strict=True):
+        reliability_diagram(*pair, num_bins, from_logits, ax, title)
+        ax.get_legend().remove()
+    _draw_legend(axes[0].figure)
+    return axes[0].figure
+
+
+def group_reliability(
+    probs,
+    labels,
+    groups,
+    num_bins=15,
+    from_logits=False,
+    columns=4,
+    *,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Draws a reliability diagram of all examples, and one of each group.
+
+    Each is that of `reliability_diagram` of the group's examples alone, with
+    their number in the title. `metrics.groupwise` gives the errors as a table.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        groups: The group of each example, `(...)` or of the first axes, as of
+            `metrics.groupwise`: at most 60 different ones.
+        num_bins: Number of bars of each diagram.
+        from_logits: Whether `probs` holds logits.
+        columns: How many diagrams side by side.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+        >>> groups = ["young", "old", "young", "young"]
+        >>> figure = ct.figures.group_reliability(probs, [0, 0, 1, 0], groups)
+        >>> [ax.get_title("left") for ax in figure.axes]
+        ['all (4)', 'old (1)', 'young (3)']
+    """
+    columns = check_count("columns", columns)
+    examples = read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    )
+    rows = rows_of_groups(examples, groups)
+    if len(rows) > _MOST_GROUPS:
+        raise ValueError(
+            f"`groups` must hold at most {_MOST_GROUPS} different ones. "
+            f"Received: {len(rows)}"
+        )
+    probs, labels = examples.whole()
+    parts = [("all", slice(None)), *rows.items()]
+    axes = _new_axes(len(parts), columns)
+    for ax, (name, index) in zip(axes, parts, strict=True):
+        weight = examples.weight
+        reliability_diagram(
+            probs[index],
+            labels[index],
+            num_bins,
+            from_logits,
+            ax,
+            f"{name} ({len(labels[index]):,})",
+            sample_weight=weight if weight is None else weight[index],
+        )
+        ax.get_legend().remove()
+    _draw_legend(axes[0].figure)
+    return axes[0].figure
+
+
+def reliability_from_rows(
+    rows, calibrator="none", errors=None, num_bins=15, columns=2
+):
+    """Draws a reliability diagram of every objective.
+
+    They are those of `reliability_diagram` of the predictions of all seeds
+    together.
+
+    Args:
+        rows: Reliability rows of one setting, one dictionary per bin of a run:
+            `objective`, `seed`, `calibrator`, `bin` (from 0), `confidence`,
+            `accuracy` and `count`; or a pandas frame of them.
+        calibrator: Of which calibrator: `none`, `ts` or `ts_sb_ece`.
+        errors: From objectives to the ECE that is written in the title, such
+            as the means of `evaluation.summarize_results`. Where there is
+            none, it is the l2 error of the bins drawn: "equal-width ECE".
+        num_bins: Number of bins that the rows are of.
+        columns: How many diagrams side by side.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> rows = [
+        ...     {"objective": name, "seed": 0, "calibrator": "none", "bin": b,
+        ...      "confidence": b / 2 + 0.3, "accuracy": b / 2, "count": 90}
+        ...     for b in (0, 1)
+        ...     for name in ("nll", "focal+sb_ece")
+        ... ]
+        >>> figure = ct.figures.reliability_from_rows(rows, num_bins=2)
+        >>> [ax.get_title("left").splitlines()[0] for ax in figure.axes]
+        ['NLL', 'Focal + SB-ECE']
+    """
+    curves = _curves_by_objective(rows, calibrator, num_bins)
+    axes = _new_axes(len(curves), columns, width=1.9)
+    for ax, (objective, curve) in zip(axes, curves.items(), strict=True):
+        if errors is not None and objective in errors:
+            error = f"ECE {100 * errors[objective]:.2f}%"
+        else:
+            share = curve.count / curve.count.sum()
+            gaps = np.nan_to_num(curve.confidence - curve.accuracy)
+            error = f"equal-width ECE {100 * np.sqrt(share @ gaps**2):.2f}%"
+        # A long name leaves the end of its first line to the second.
+        name, *kind = style.objective_label(objective).split(" (")
+        second = " ".join([*(f"({part}" for part in kind), error])
+        _draw(ax, curve, curve.count, f"{name}\n{second}", size=8)
+    _draw_legend(axes[0].figure)
+    return axes[0].figure
+
+
+def accuracy_against_confidence(
+    rows, calibrator="none", num_bins=15, title=None
+):
+    """Draws the accuracy in each bin against its mean confidence.
+
+    Lines below the diagonal are of over-confident networks, lines above it of
+    under-confident ones. Points are means over the predictions of all seeds.
+    Bins of fewer than 30 predictions are faint points beside the line; empty
+    bins have none.
+
+    Args:
+        rows: Reliability rows of one setting, as of `reliability_from_rows`.
+        calibrator: Of which calibrator: `none`, `ts` or `ts_sb_ece`.
+        num_bins: Number of bins that the rows are of.
+        title: Written above.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> rows = [
+        ...     {"objective": "nll", "seed": 0, "calibrator": "none", "bin": b,
+        ...      "confidence": b / 2 + 0.3, "accuracy": b / 2, "count": 90}
+        ...     for b in (0, 1)
+        ... ]
+        >>> figure = ct.figures.accuracy_against_confidence(rows, num_bins=2)
+        >>> [text.get_text() for text in figure.legends[0].texts]
+        ['calibrated', 'NLL']
+    """
+    curves = _curves_by_objective(rows, calibrator, num_bins)
+    figure, ax = style.new_axes(4.4, title)
+    _draw_diagonal(ax, label="calibrated")
+    for objective, curve in curves.items():
+        line = style.objective_style(objective).line() | {"markersize": 4}
+        many = curve.count >= FEW
+        ax.plot(
+            curve.confidence[many],
+            curve.accuracy[many],
+            linewidth=1.3,
+            label=style.objective_label(objective),
+            **line,
+        )
+        few = (curve.count > 0) & ~many
+        line |= {"linestyle": "none", "alpha": _FAINT}
+        ax.plot(curve.confidence[few], curve.accuracy[few], **line)
+    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="Confidence", ylabel="Accuracy")
+    ax.grid(alpha=0.3)
+    style.legend_below(ax)
+    return figure
+
+
+def _curves_by_objective(rows, calibrator, num_bins):
+    """The reliability curve of all predictions of each objective's runs.
+
+    In each bin, seeds weigh as much as they have predictions there.
+    """
+    frame = pd.DataFrame(rows)
+    style.check_rows("rows", frame)
+    frame = frame[frame["calibrator"] == calibrator]
+    if frame.empty:
+        raise ValueError(
+            "`rows` must hold the calibrator. "
+            f"Received: calibrator={calibrator!r}"
+        )
+    filled = frame[frame["count"] > 0].astype(
+        {"confidence": float, "accuracy": float}
+    )
+    # Means are rounded, in files too.
+    places = num_bins * filled["confidence"] - filled["bin"]
+    wrong = filled[~places.between(-1e-5, 1 + 1e-5)]
+    if len(wrong):
+        raise ValueError(
+            f"`rows` must be of {num_bins} equal bins of [0, 1], the first "
+            f"with number 0. Received: bin={wrong['bin'].iloc[0]}, "
+            f"confidence={wrong['confidence'].iloc[0]}"
+        )
+    curves = {}
+    for objective in frame["objective"].unique():
+        runs = filled[filled["objective"] == objective]
+        weights = runs["count"]
+        sums = pd.DataFrame(
+            {
+                "confidence": weights * runs["confidence"],
+                "accuracy": weights * runs["accuracy"],
+                "count": weights,
+            }
+        )
+        sums = sums.groupby(runs["bin"]).sum().reindex(range(num_bins))
+        means = sums[["confidence", "accuracy"]].div(sums["count"], axis=0)
+        curves[objective] = ReliabilityCurve(
+            means["confidence"].to_numpy(),
+            means["accuracy"].to_numpy(),
+            sums["count"].fillna(0).to_numpy(int),
+        )
+    return curves
+
+
+def _new_axes(count, columns=None, width=3.0):
+    """Axes of a new figure, each with room for its title and histogram.
+
+    Args:
+        count: How many.
+        columns: How many side by side; all by default.
+        width: Of each, in inches.
+
+    Returns:
+        A list of axes; above them there is room for `_draw_legend`.
+    """
+    columns = min(columns or count, count)
+    rows = math.ceil(count / columns)
+    height = 0.943 * width
+    around = _BOTTOM - _HISTOGRAM_BOX[1] * height + _TOP
+    total_width = columns * (_LEFT + width + _RIGHT)
+    total_height = _LEGEND + rows * (height + around)
+    figure = style.new_figure(total_width, total_height)
+    # By hand: automatic layouts take no account of the histograms' labels.
+    figure.subplots_adjust(
+        left=_LEFT / total_width,
+        right=1 - _RIGHT / total_width,
+        bottom=(around - _TOP) / total_height,
+        top=1 - (_LEGEND + _TOP) / total_height,
+        wspace=(_LEFT + _RIGHT) / width,
+        hspace=around / height,
+    )
+    return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+
+
+def _draw_legend(figure):
+    """One legend above all diagrams, where it covers nothing."""
+    figure.legend(
+        handles=_handles(),
+        loc="upper center",
+        ncols=2,
+        frameon=False,
+        fontsize=8,
+    )
+
+
+def _handles():
+    return [
+        Patch(facecolor=_BLUE, label="accuracy"),
+        Patch(**_GAP, label="gap to confidence"),
+    ]
+
+
+def _draw_diagonal(ax, **options):
+    line = {"color": style.GREY, "linewidth": 1, "linestyle": "--"}
+    ax.plot([0, 1], [0, 1], **line, **options)
+
+
+def _draw(ax, curve, counts, title, error="", size=9):
+    """Draws a reliability diagram of equal-width bins, without a legend."""
+    num_bins, total = len(curve.count), curve.count.sum()
+    left = np.arange(num_bins) / num_bins
+    accuracy = np.nan_to_num(curve.accuracy)
+    gap = np.nan_to_num(curve.confidence - curve.accuracy)
+    options = {"width": 1 / num_bins, "align": "edge"}
+    bars = ax.bar(
+        left,
+        accuracy,
+        color=_BLUE,
+        edgecolor="white",
+        linewidth=0.8,
+        **options,
+    )
+    gaps = ax.bar(
+        left,
+        gap,
+        bottom=accuracy,
+        linewidth=0.8,
+        **_GAP,
+        **options,
+    )
+    for bar, gap_bar, count in zip(bars, gaps, counts, strict=True):
+        if count < FEW:
+            bar.set_alpha(_FAINT)
+            gap_bar.set(
+                facecolor=to_rgba(_ORANGE, 0.35 * _FAINT),
+                edgecolor=to_rgba(_ORANGE, _FAINT),
+            )
+    _draw_diagonal(ax)
+    ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="Accuracy")
+    ax.tick_params(labelbottom=False)
+    ax.set_title(title or "", loc="left", fontsize=size)
+    ax.set_title(error, loc="right", fontsize=size)
+
+    below = ax.inset_axes(_HISTOGRAM_BOX, sharex=ax)
+    share = curve.count / total
+    below.bar(left, share, color="#CCCCCC", edgecolor="white", **options)
+    for values, color, linestyle in (
+        (curve.confidence, _ORANGE, "-"),
+        (curve.accuracy, _BLUE, "--"),
+    ):
+        mean = np.nan_to_num(values) @ share
+        below.axvline(mean, color=color, linestyle=linestyle)
+    below.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    below.set(xlabel="Confidence", ylabel="Share")

@@ -1,0 +1,97 @@
+"""Risk against coverage of a network that may abstain."""
+
+import numpy as np
+from matplotlib.ticker import PercentFormatter
+
+from caltrain_tf.figures.style import WIDTH
+from caltrain_tf.figures.style import new_axes
+from caltrain_tf.metrics import aurc
+from caltrain_tf.metrics import risk_coverage_curve
+
+# More points than these cannot be told apart.
+_POINTS = 1000
+
+
+def risk_coverage(
+    probs,
+    labels,
+    from_logits=False,
+    ax=None,
+    label=None,
+    *,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Draws the risk of the most confident predictions against their share.
+
+    The dashed line of the same colour is the best curve that this accuracy
+    allows, with every wrong prediction less confident than every right one.
+    The legend gives the area under the curve, `metrics.aurc`.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        from_logits: Whether `probs` holds logits.
+        ax: The matplotlib axes to draw on; a new figure when not given. Those
+            of a figure of this function get one more curve.
+        label: What the curve is called in the legend.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+        >>> figure = ct.figures.risk_coverage(probs, [0, 1, 1, 1], label="NLL")
+        >>> figure.axes[0].get_legend().get_texts()[0].get_text()
+        'NLL: AURC 31.94%'
+        >>> figure = ct.figures.risk_coverage(
+        ...     probs, [0, 0, 1, 0], ax=figure.axes[0], label="focal")
+    """
+    options = {
+        "from_logits": from_logits,
+        "multi_label": multi_label,
+        "ignore_class": ignore_class,
+        "sample_weight": sample_weight,
+    }
+    curve = risk_coverage_curve(probs, labels, **options)
+    text = f"AURC {100 * aurc(probs, labels, **options):.2f}%"
+    if ax is None:
+        _, ax = new_axes(0.75 * WIDTH)
+    coverage, risk = _thinned(curve.coverage, curve.risk)
+    (line,) = ax.plot(
+        # Answering any part of the most confident ones has their risk.
+        np.append(0.0, coverage),
+        np.append(risk[0], risk),
+        label=text if label is None else f"{label}: {text}",
+    )
+    error = curve.risk[-1]
+    shares = np.linspace(max(1 - error, 1e-6), 1, 200)
+    ax.plot(
+        np.append(0.0, shares),
+        np.append(0.0, 1 - (1 - error) / shares),
+        color=line.get_color(),
+        linestyle="--",
+        linewidth=1,
+    )
+    ax.set(xlabel="Coverage", ylabel="Risk", xlim=(0, 1))
+    # Of all curves that the axes have by now.
+    ax.set_ylim(0, max(1.05 * ax.dataLim.y1, 0.01))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(PercentFormatter(1))
+    ax.legend(frameon=False, fontsize=8)
+    return ax.figure
+
+
+def _thinned(coverage, risk):
+    """Points of a curve that are about evenly spaced, with both ends."""
+    if len(coverage) <= _POINTS:
+        return coverage, risk
+    chosen = np.searchsorted(coverage, np.linspace(0, 1, _POINTS))
+    chosen = np.unique(np.minimum(chosen, len(coverage) - 1))
+    return coverage[chosen], risk[chosen]

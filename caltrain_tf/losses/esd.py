@@ -1,0 +1,102 @@
+"""Expected squared difference, a calibration error without parameters."""
+
+import keras
+from keras import ops
+
+from caltrain_tf.losses.base import FunctionLoss
+from caltrain_tf.losses.base import loss_function
+from caltrain_tf.ops import predictions
+from caltrain_tf.ops.replicas import gather_over_replicas
+from caltrain_tf.ops.ties import is_first_of_ties
+from caltrain_tf.ops.ties import sums_over_ties
+
+# The least share of triples of distinct examples, by weight, among all: of
+# three equal weights it is 2/9, of two examples 0.
+_SMALLEST_SHARE = 1e-4
+
+
+@loss_function()
+def esd(batch):
+    """Expected squared difference of the two sides of calibration.
+
+    With confidences c_i, correctness a_i, and for each example i the mean
+    gbar_i and the unbiased variance s_i^2 over all j other than i of
+    g_ij = (a_j - c_j) 1[c_j <= c_i],
+
+        esd = mean_i [gbar_i^2 - s_i^2 / (N - 1)]
+
+    It has neither bins nor a kernel nor parameters, and its expectation is 0
+    for a calibrated model; the value of a batch may be negative. It is
+    computed in O(N log N) as the mean over triples of distinct examples,
+
+        sum_i sum_{j != k, both != i} g_ij g_ik / (N (N - 1) (N - 2)),
+
+    which with weights is the mean of the triples weighed by w_i w_j w_k. Fewer
+    than three examples have no variance, and a loss of 0; the authors' code
+    divides by 0 there. For more it has the same values, from N x N matrices.
+
+    Args:
+        batch: The examples.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.8, 0.2]]
+        >>> round(float(ct.losses.esd([0, 1, 0, 1], probs)), 4)
+        0.1567
+
+    Reference:
+        Yoon et al., "ESD: Expected Squared Difference as a Tuning-Free
+        Trainable Calibration Measure", 2023.
+    """
+    confidence, doubt = _confidence_and_doubt(batch)
+    correct = predictions.correctness(batch.labels, batch.predictions)
+    gap, weight = correct - confidence, batch.weight
+    if batch.cross_replica:
+        together = ops.stack([doubt, gap, weight], axis=1)
+        together = gather_over_replicas(together)
+        doubt, gap, weight = ops.unstack(together, 3, axis=1)
+    doubt = ops.stop_gradient(doubt)
+    order = ops.argsort(-doubt)
+    doubt, gap, weight = (ops.take(x, order) for x in (doubt, gap, weight))
+    gap = weight * gap
+    terms = ops.stack([gap, ops.square(gap)], axis=1)
+    # Up to and with the last one of equal confidences, and without i itself:
+    # the sum over j of g_ij, and that of its squares.
+    is_first = is_first_of_ties(doubt)
+    is_last = ops.concatenate([is_first[1:], is_first[:1]])
+    running = ops.where(is_last[:, None], ops.cumsum(terms, axis=0), 0.0)
+    others = sums_over_ties(is_first, running) - terms
+    sums, squares = ops.unstack(others, 2, axis=1)
+    pairs = ops.square(sums) - squares
+    total, squared = ops.sum(weight), ops.square(weight)
+    triples = total**3 - 3.0 * total * ops.sum(squared)
+    triples = triples + 2.0 * ops.sum(squared * weight)
+    is_defined = triples > _SMALLEST_SHARE * total**3
+    mean = ops.sum(weight * pairs) / ops.where(is_defined, triples, 1.0)
+    return ops.where(is_defined, mean, 0.0 * mean)
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class ESD(FunctionLoss, function=esd, name="esd"):
+    """`esd` as a loss for `model.compile`."""
+
+
+def _confidence_and_doubt(batch):
+    """The confidence, and what sorts examples by it in reverse, both `(n,)`.
+
+    Of logits, the doubt is 1 / confidence - 1, summed without the largest
+    class, which is 1: it tells saturated examples apart whose confidence is 1
+    in float32.
+    """
+    y_pred = batch.predictions
+    if not batch.from_logits:
+        confidence = ops.max(y_pred, axis=-1)
+        return confidence, -confidence
+    powers = ops.exp(y_pred - ops.max(y_pred, axis=-1, keepdims=True))
+    total = ops.sum(powers, axis=-1)
+    others = ops.sum(ops.where(powers == 1.0, 0.0, powers), axis=-1)
+    # Classes that share the largest logit count 1 each, but for one of them.
+    return 1.0 / total, others + (ops.round(total - others) - 1.0)

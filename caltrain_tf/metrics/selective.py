@@ -1,0 +1,241 @@
+"""Selective prediction: the errors of a network that may abstain.
+
+A network that answers only where its confidence is at least some threshold has
+a coverage, the share of the examples that it answers, and a risk, the share of
+these answers that are wrong. All examples of equal confidence are answered or
+none is, so that the curve has one point per distinct confidence and the order
+of the examples does not matter. An example of weight w counts as w examples,
+the smallest weight as one.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from caltrain_tf.checks import check_number
+from caltrain_tf.metrics.binned import sort_together
+from caltrain_tf.metrics.inputs import top_labels
+
+# How far rounding of weights may move a risk.
+WEIGHT_ROUNDING = 1e-6
+# Coefficients of 1/x^2, 1/x^4, ... in the asymptotic series of the digamma
+# function. From x = 9 on, what is left out is below 1e-13.
+DIGAMMA_SERIES = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132)
+DIGAMMA_SHIFT = 8
+
+
+class RiskCoverageCurve(NamedTuple):
+    """Arrays `(points,)`, from the smallest coverage to 1."""
+
+    coverage: np.ndarray
+    risk: np.ndarray
+    threshold: np.ndarray
+
+
+def risk_coverage_curve(
+    probs,
+    labels,
+    *,
+    from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Risk and coverage of answering above a threshold, for every threshold.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
+
+    Returns:
+        A named tuple of arrays, one entry per distinct confidence, from the
+        largest on: `coverage`, the share of the examples that have at least
+        this confidence; `risk`, the share of wrong predictions among them; and
+        `threshold`, the confidence itself.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+        >>> curve = ct.metrics.risk_coverage_curve(probs, [0, 1, 1, 1])
+        >>> curve.coverage.tolist(), curve.risk.round(3).tolist()
+        ([0.25, 0.5, 0.75, 1.0], [0.0, 0.5, 0.333, 0.25])
+
+    Reference:
+        El-Yaniv and Wiener, "On the Foundations of Noise-free Selective
+        Classification", 2010.
+    """
+    threshold, mass, errors = _accumulate(
+        *top_labels(
+            probs, labels, from_logits, multi_label, ignore_class, sample_weight
+        )
+    )
+    return RiskCoverageCurve(mass / mass[-1], errors / mass, threshold)
+
+
+def aurc(
+    probs,
+    labels,
+    *,
+    from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Area under the risk-coverage curve; less is better.
+
+    With the N examples in the order of falling confidence and r_k the risk of
+    the first k of them, it is the area under r from coverage 1/N to 1 by the
+    trapezoidal rule, divided by the width of that interval:
+
+        1/(N - 1) sum_{k=1}^{N-1} (r_k + r_{k+1}) / 2
+
+    Among examples of equal confidence every order is as good: the result is the
+    mean over all of them. Of a single example it is the risk.
+
+    Without ties it equals `AURC` of torch-uncertainty, which takes ties in the
+    order in which its sort leaves them and has no value for one example.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
+            A weight counts as that many examples, the smallest as one.
+
+    Returns:
+        A float in [0, 1].
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.7, 0.3], [0.6, 0.4], [0.8, 0.2]]
+        >>> ct.metrics.aurc(probs, [0, 1, 0])
+        0.0833
+
+    Reference:
+        Geifman and El-Yaniv, "Selective Classification for Deep Neural
+        Networks", 2017.
+    """
+    return aurc_of_confidence(
+        *top_labels(
+            probs, labels, from_logits, multi_label, ignore_class, sample_weight
+        )
+    )
+
+
+def aurc_of_confidence(confidence, correct, weight=None):
+    """`aurc`, given confidences and correctness `(n,)`."""
+    _, mass, errors = _accumulate(confidence, correct, weight)
+    total, wrong = mass[-1], errors[-1]
+    if total == 1:
+        return float(wrong)
+    mass_before = np.concatenate([[0.0], mass[:-1]])
+    errors_before = np.concatenate([[0.0], errors[:-1]])
+    # Over all orders, each of a group of ties is wrong with this probability:
+    # r_k = (errors_before + (k - mass_before) rate) / k. The sum over k of the
+    # group is that of 1/k, a difference of the digamma function.
+    rate = (errors - errors_before) / (mass - mass_before)
+    harmonic = np.diff(_digamma(np.concatenate([[1.0], mass + 1])))
+    risks = wrong + (errors_before - mass_before * rate) @ harmonic
+    area = (risks - (rate[0] + wrong / total) / 2) / (total - 1)
+    return float(np.clip(area, 0, 1))
+
+
+def coverage_at_risk(
+    probs,
+    labels,
+    risk=0.05,
+    *,
+    from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Largest coverage whose risk is at most `risk`; more is better.
+
+    This is the largest share of the examples that the network may answer, the
+    most confident ones first, such that no more than `risk` of the answers are
+    wrong. All examples of equal confidence are answered or none is, since no
+    threshold tells them apart.
+
+    Without ties it equals `CovAtxRisk` of torch-uncertainty, which also cuts
+    through ties, where its sort leaves them.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            those of class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        risk: The share of wrong answers that is allowed, in [0, 1].
+        from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that count nothing.
+        sample_weight: Weights of the examples, `(...)` or of the first axes.
+
+    Returns:
+        A float in (0, 1], or NaN where every threshold has a larger risk.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.6, 0.4], [0.8, 0.2], [0.5, 0.5], [0.7, 0.3]]
+        >>> ct.metrics.coverage_at_risk(probs, [0, 1, 0, 1, 0], risk=0.3)
+        0.8
+
+    Reference:
+        Geifman and El-Yaniv, "Selective Classification for Deep Neural
+        Networks", 2017.
+    """
+    confidence, correct, weight = top_labels(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    )
+    return coverage_of_confidence(confidence, correct, risk, weight)
+
+
+def coverage_of_confidence(confidence, correct, risk=0.05, weight=None):
+    """`coverage_at_risk`, given confidences and correctness `(n,)`."""
+    risk = check_number("risk", risk, low=0, high=1, closed=True)
+    _, mass, errors = _accumulate(confidence, correct, weight)
+    slack = 0.0 if weight is None else WEIGHT_ROUNDING
+    allowed = np.flatnonzero(errors / mass <= risk + slack)
+    return float(mass[allowed[-1]] / mass[-1]) if len(allowed) else float("nan")
+
+
+def _accumulate(confidence, correct, weight):
+    """Sums over the examples of at least each distinct confidence.
+
+    Returns:
+        The confidences, falling; how many examples there are; and how many of
+        them are wrong. Float64, the smallest weight is one example.
+    """
+    arrays = sort_together(confidence, correct, weight)
+    confidence, correct, weight = (
+        array if array is None else array[::-1] for array in arrays
+    )
+    if weight is None:
+        mass = np.arange(1.0, len(confidence) + 1)
+        errors = np.cumsum(~correct, dtype=np.float64)
+    else:
+        weight = weight / weight.min()
+        mass = np.cumsum(weight)
+        errors = np.cumsum(np.where(correct, 0.0, weight))
+    last = np.append(np.flatnonzero(np.diff(confidence)), len(confidence) - 1)
+    return confidence[last], mass[last], errors[last]
+
+
+def _digamma(x):
+    """The logarithmic derivative of the gamma function, for x >= 1."""
+    shifted = x + DIGAMMA_SHIFT
+    square = shifted**-2
+    series = np.zeros_like(x)
+    for coefficient in reversed(DIGAMMA_SERIES):
+        series = (series + coefficient) * square
+    value = np.log(shifted) - 0.5 / shifted + series
+    for step in range(DIGAMMA_SHIFT):
+        value -= 1 / (x + step)
+    return value

@@ -1,0 +1,58 @@
+import csv
+import json
+import os
+import signal
+import time
+
+import caltrain_tf as ct
+from tests.baselines.scripts import ROOT
+from tests.baselines.scripts import run_here
+from tests.baselines.scripts import start
+from tests.experiments.configs import TINY_FLAGS
+
+
+def test_a_trial_that_was_killed_is_tried_again(tmp_path):
+    settings = {**TINY_FLAGS, "epochs": 1, "optimizer.decay_epochs": ()}
+    arguments = [
+        f"--config={ROOT / 'configs' / 'quickstart.py'}",
+        "--primary=focal",
+        "--secondary=sb_ece",
+        f"--output_dir={tmp_path}",
+        *(f"--config.{key}={value}" for key, value in settings.items()),
+        "--config.search.temperature=()",
+        "--config.search.beta=(0.3, 1.0)",
+        "--config.search.l2=()",
+        "--parallel=2",
+    ]
+    first = start("tune.py", *arguments)
+    lock = tmp_path / "trials" / "beta=0.3" / ".lock"
+    while not (lock.exists() and lock.read_text().endswith("\n")):
+        assert first.poll() is None
+        time.sleep(0.01)
+    os.kill(int(lock.read_text().removeprefix("pid ")), signal.SIGKILL)
+    output, errors = first.communicate()
+    assert first.returncode == 0, errors
+    assert "beta=0.3: FAILED, killed by SIGKILL" in errors
+    assert "beta=1.0: accuracy" in errors and "Traceback" not in errors
+    assert "failed: killed by SIGKILL" in output
+    assert "The same command tries the failed trials again." in output
+    assert "Best: --config.loss.beta=1.0" in output
+
+    done = run_here("tune.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "beta=0.3: accuracy" in done.stderr
+    assert "beta=1.0:" not in done.stderr
+    best = json.loads((tmp_path / "best.json").read_text())
+    run = tmp_path / "trials" / best["trial"]
+    assert json.loads((run / "config.json").read_text()) == best["config"]
+    # The test split has no say.
+    measured = ct.evaluation.measure(
+        *ct.evaluation.load_predictions(run / "predictions" / "calibration.npz")
+    )
+    for key in ("accuracy", "ece", "nll"):
+        assert best["calibration"][key] == measured[key]
+    with open(tmp_path / "trials.csv", newline="") as file:
+        rows = {row["trial"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"beta=0.3", "beta=1.0"}
+    assert float(rows[best["trial"]]["ece"]) == best["calibration"]["ece"]
+    assert float(rows["beta=0.3"]["seconds"]) > 0

@@ -1,0 +1,435 @@
+"""The loss after temperature scaling, as a callback of `model.fit`."""
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.optimize import minimize_scalar
+
+import caltrain_tf as ct
+
+SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def problem(examples=192, seed=0):
+    """Three classes that overlap, two thirds of it to validate."""
+    generator = np.random.default_rng(seed)
+    labels = np.arange(examples) % 3
+    centres = np.random.default_rng(7).normal(size=(3, 5))
+    x = centres[labels] + 1.5 * generator.normal(size=(examples, 5))
+    x, labels = x.astype("float32"), labels.astype("int32")
+    part = examples // 3
+    return (x[:part], labels[:part]), (x[part:], labels[part:])
+
+
+TRAIN, VALIDATION = problem()
+
+
+def network(outputs=3, activation=None, compiled=SPARSE, dropout=0.0):
+    keras.utils.set_random_seed(1)
+    layers = [keras.Input([5]), keras.layers.Dense(16, "relu")]
+    layers += [keras.layers.BatchNormalization(), keras.layers.Dropout(dropout)]
+    layers += [keras.layers.Dense(outputs, activation)]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.SGD(0.3, momentum=0.9), compiled)
+    return model
+
+
+def fit(model, callbacks, epochs=2, data=TRAIN, **options):
+    options = {"batch_size": 32, "verbose": 0, **options}
+    return model.fit(*data, epochs=epochs, callbacks=callbacks, **options)
+
+
+def naive(logits, labels, weight=None):
+    """The smallest mean NLL over temperatures, and where it is."""
+    logits = np.asarray(logits, np.float64)
+    weight = np.ones(len(labels)) if weight is None else weight
+
+    def nll(log_temperature):
+        scaled = logits / math.exp(log_temperature)
+        scaled -= scaled.max(axis=1, keepdims=True)
+        log_probs = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+        terms = -log_probs[np.arange(len(labels)), labels]
+        return np.average(terms, weights=weight)
+
+    best = minimize_scalar(
+        nll, bounds=(-5, 5), method="bounded", options={"xatol": 1e-9}
+    )
+    return best.fun, math.exp(best.x)
+
+
+def test_logs_are_those_of_the_best_temperature():
+    logits = []
+    x, y = VALIDATION
+
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logits.append(self.model.predict(x, verbose=0))
+
+    callback = ct.callbacks.TemperatureScaledLoss(VALIDATION)
+    history = fit(network(), [callback, Watch()], epochs=4).history
+    assert list(history) == ["loss", "val_ts_nll", "val_temperature"]
+    expected = [naive(each, y) for each in logits]
+    values = zip(history["val_ts_nll"], history["val_temperature"], strict=True)
+    # 2e-8 and 2e-6 is what float32 leaves; a network of temperature 1 would
+    # differ by more than 1e-3.
+    for (nll, temperature), (ts_nll, best) in zip(
+        values, expected, strict=True
+    ):
+        assert nll == pytest.approx(ts_nll, abs=2e-7)
+        assert temperature == pytest.approx(best, rel=2e-5)
+        assert abs(temperature - 1) > 0.01
+
+
+def test_callbacks_after_it_know_that_less_is_better(tmp_path, capsys):
+    path = tmp_path / "best.weights.h5"
+    stop = keras.callbacks.EarlyStopping(
+        "val_ts_nll", patience=2, restore_best_weights=True
+    )
+    save = keras.callbacks.ModelCheckpoint(
+        path, "val_ts_nll", save_best_only=True, save_weights_only=True
+    )
+    model = network()
+    before = model.metrics_names
+    history = fit(
+        model,
+        [ct.callbacks.TemperatureScaledLoss(VALIDATION), stop, save],
+        epochs=30,
+        verbose=2,
+    ).history
+    values = history["val_ts_nll"]
+    assert len(values) < 30
+    assert stop.best_epoch == np.argmin(values) == len(values) - 3
+    assert "val_ts_nll: 0." in capsys.readouterr().out
+    kept = model.get_weights()
+    logits = model.predict(VALIDATION[0], verbose=0)
+    found = ct.callbacks.temperature_scaled_nll(logits, VALIDATION[1])
+    # Batches of another size round otherwise.
+    assert found["ts_nll"] == pytest.approx(min(values), abs=1e-6)
+    model.load_weights(path)
+    for left, right in zip(kept, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(left, right)
+    # The model is as it was.
+    assert model.metrics_names == before
+    model.save(tmp_path / "model.keras")
+    keras.saving.load_model(tmp_path / "model.keras")
+
+
+def test_training_is_not_disturbed():
+    ends = []
+    for callbacks in ([], [ct.callbacks.TemperatureScaledLoss(VALIDATION)]):
+        model = network(dropout=0.3)
+        history = fit(model, callbacks, epochs=3, validation_data=VALIDATION)
+        ends.append((history.history["val_loss"], model.get_weights()))
+    assert ends[0][0] == ends[1][0]
+    for left, right in zip(ends[0][1], ends[1][1], strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, *arrays):
+        super().__init__()
+        self.arrays = arrays
+
+    def __len__(self):
+        return math.ceil(len(self.arrays[0]) / 50)
+
+    def __getitem__(self, index):
+        rows = slice(50 * index, 50 * index + 50)
+        return tuple(array[rows] for array in self.arrays)
+
+
+def logged(data, model, **options):
+    """What is logged after an epoch, of a model as it is."""
+    callback = ct.callbacks.TemperatureScaledLoss(data, **options)
+    callback.set_model(model)
+    logs = {}
+    callback.on_train_begin()
+    callback.on_epoch_end(0, logs)
+    callback.on_train_end()
+    return logs["val_ts_nll"], logs["val_temperature"]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A network that is better than chance."""
+    model = network()
+    fit(model, [])
+    return model
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_kind_of_validation_data(trained, weighted):
+    arrays = VALIDATION
+    if weighted:
+        weight = np.random.default_rng(3).random(128).astype("float32")
+        arrays = (*VALIDATION, weight * (np.arange(128) > 20))
+    expected = logged(arrays, trained)
+    dataset = tf.data.Dataset.from_tensor_slices(arrays)
+    batches = Batches(*arrays)
+    kinds = [
+        dataset.batch(50),
+        dataset.shuffle(128).batch(50),
+        dataset.filter(lambda *row: True).batch(50),
+        batches,
+        [batches[index] for index in range(3)],
+        [list(batches[index]) for index in range(3)],
+        (arrays[0], list(arrays[1]), *arrays[2:]),
+    ]
+    for data in kinds:
+        # Rows in another order, and batches of other sizes, round otherwise.
+        assert logged(data, trained) == pytest.approx(expected, rel=1e-5)
+    if weighted:
+        assert expected != pytest.approx(logged(VALIDATION, trained), rel=1e-3)
+
+
+def test_replicas_count_every_example_once(two_replicas):
+    keras.utils.set_random_seed(0)
+    with two_replicas.scope():
+        model = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
+        model.compile("sgd", SPARSE)
+    kernel, bias = model.get_weights()
+    expected = naive(VALIDATION[0] @ kernel + bias, VALIDATION[1])
+    dataset = tf.data.Dataset.from_tensor_slices(VALIDATION).batch(50)
+    for data in (VALIDATION, dataset):
+        assert logged(data, model) == pytest.approx(expected, rel=1e-4)
+
+
+def with_softmax(model, activation, compiled):
+    """The same network, which ends in an activation."""
+    outputs = keras.layers.Activation(activation)(model.outputs[0])
+    model = keras.Model(model.inputs, outputs)
+    model.compile("sgd", compiled)
+    return model
+
+
+def test_probabilities_are_those_of_the_logits(trained):
+    logits = logged(VALIDATION, trained)
+    one_hot = (VALIDATION[0], np.eye(3)[VALIDATION[1]])
+    assert logged(one_hot, trained) == logits
+    for compiled in (
+        "sparse_categorical_crossentropy",
+        keras.losses.sparse_categorical_crossentropy,
+        ct.losses.NLL(),
+    ):
+        model = with_softmax(trained, "softmax", compiled)
+        assert logged(VALIDATION, model) == pytest.approx(logits, rel=1e-4)
+
+
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_binary_problems(activation):
+    (x, y), (x_val, y_val) = TRAIN, VALIDATION
+    compiled = keras.losses.BinaryCrossentropy(from_logits=activation is None)
+    model = network(1, activation, compiled)
+    fit(model, [], data=(x, 1.0 * (y[:, None] == 0)))
+    logits = model.predict(x_val, verbose=0)
+    if activation:
+        logits = np.log(logits) - np.log1p(-logits)
+    y_val = (y_val == 0).astype(int)
+    expected = naive(np.concatenate([0 * logits, logits], axis=1), y_val)
+    for labels in (y_val, y_val[:, None]):
+        value = logged((x_val, labels), model)
+        assert value == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        keras.losses.BinaryCrossentropy(from_logits=True),
+        ct.losses.NLL(from_logits=True, multi_label=True),
+    ],
+)
+def test_many_labels(compiled):
+    model = network(2, None, compiled)
+    (x, y), (x_val, y_val) = TRAIN, VALIDATION
+    fit(model, [], data=(x, np.eye(3)[y][:, :2]))
+    y_val = np.eye(3, dtype=int)[y_val][:, :2]
+    logits = model.predict(x_val, verbose=0).reshape(-1, 1)
+    pairs = np.concatenate([0 * logits, logits], axis=1)
+    expected = naive(pairs, y_val.reshape(-1))
+    assert logged((x_val, y_val), model) == pytest.approx(expected, rel=1e-4)
+
+
+def tagger(mask_zero):
+    keras.utils.set_random_seed(2)
+    model = keras.Sequential(
+        [
+            keras.Input([None], dtype="int32"),
+            keras.layers.Embedding(10, 8, mask_zero=mask_zero),
+            keras.layers.Dense(8, "relu"),
+            keras.layers.Dense(4),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=None if mask_zero else -1
+    )
+    model.compile(keras.optimizers.Adam(0.05), loss)
+    return model
+
+
+def test_tokens_that_are_masked_or_ignored():
+    generator = np.random.default_rng(0)
+    tokens = generator.integers(1, 10, (60, 7)).astype("int32")
+    noise = generator.integers(0, 4, tokens.shape)
+    labels = np.where(generator.random(tokens.shape) < 0.7, tokens % 4, noise)
+    length = generator.integers(2, 8, 60)
+    real = np.arange(7) < length[:, None]
+    tokens = np.where(real, tokens, 0)
+    labels = labels.astype("int32")
+    ignored = np.where(real, labels, -1)
+    model = tagger(True)
+    fit(model, [], 1, (tokens, labels))
+    logits = model.predict(tokens, verbose=0)
+    expected = pytest.approx(naive(logits[real], labels[real]), rel=1e-4)
+    assert logged((tokens, labels), model) == expected
+    # Batches of sequences of different lengths, and weights of sequences.
+    order = np.argsort(length)
+    batches = [
+        (tokens[rows, : length[rows].max()], labels[rows, : length[rows].max()])
+        for rows in np.split(order, 3)
+    ]
+    assert logged(batches, model) == expected
+    weight = generator.integers(0, 3, 60).astype("float32")
+    weights = np.broadcast_to(weight[:, None], real.shape)[real]
+    assert logged((tokens, labels, weight), model) == pytest.approx(
+        naive(logits[real], labels[real], weights), rel=1e-4
+    )
+    # By a label instead of a mask.
+    unmasked = tagger(False)
+    unmasked.set_weights(model.get_weights())
+    assert logged((tokens, ignored), unmasked) == expected
+    assert logged((tokens, labels), unmasked) != expected
+
+
+def test_data_that_determine_no_temperature():
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
+    model.compile("sgd", SPARSE)
+    model.set_weights([2 * np.eye(3), np.zeros(3)])
+    # No warning either: each epoch would repeat it.
+    x = np.eye(3, dtype="float32")
+    value, temperature = logged((x, np.arange(3)), model)
+    assert 0 < value < 0.5 and 0 < temperature < 1
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (VALIDATION[:1], "Received: 1 elements"),
+        ((VALIDATION[0], None), "2 elements, the labels None"),
+        (VALIDATION[0], "of type ndarray"),
+        ("data", "of type str"),
+        ((batch for batch in [VALIDATION]), "read anew.*generator"),
+        (tf.data.Dataset.from_tensors(VALIDATION).repeat(), "must have an end"),
+    ],
+)
+def test_bad_validation_data(data, message):
+    with pytest.raises(ValueError, match=f"`validation_data`.*{message}"):
+        ct.callbacks.TemperatureScaledLoss(data)
+
+
+def test_bad_options():
+    for options, message in (
+        ({"from_logits": 1}, "from_logits=1"),
+        ({"multi_label": "yes"}, "multi_label='yes'"),
+        ({"ignore_class": 0.5}, "ignore_class=0.5"),
+        ({"batch_size": 0}, "batch_size=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ct.callbacks.TemperatureScaledLoss(VALIDATION, **options)
+
+
+def test_what_is_seen_only_in_training(trained):
+    mse = network(compiled="mse")
+    with pytest.raises(ValueError, match="`from_logits` must be.*loss=<func"):
+        logged(VALIDATION, mse)
+    assert logged(VALIDATION, mse, from_logits=True)[0] > 0
+    with pytest.raises(ValueError, match="whole arrays are passed as a tuple"):
+        logged(list(VALIDATION), trained)
+    with pytest.raises(ValueError, match="at least one batch"):
+        logged([], trained)
+    with pytest.raises(ValueError, match="`outputs`.* pass `from_logits=True`"):
+        logged(VALIDATION, trained, from_logits=False)
+    probabilities = with_softmax(trained, "softmax", SPARSE)
+    with pytest.warns(UserWarning, match="`outputs` looks like probabilities"):
+        logged(VALIDATION, probabilities)
+    inputs = keras.Input([5])
+    two = keras.Model(inputs, [keras.layers.Dense(3)(inputs)] * 2)
+    two.compile("sgd", SPARSE)
+    with pytest.raises(ValueError, match="one output. Received: 2 outputs"):
+        logged(VALIDATION, two)
+
+
+SCRIPT = """
+import sys
+sys.modules["tensorflow"] = None
+import keras, numpy as np
+import caltrain_tf as ct
+
+generator = np.random.default_rng(0)
+y = np.arange(192) % 3
+x = np.random.default_rng(7).normal(size=(3, 5))[y]
+x = (x + 1.5 * generator.normal(size=(192, 5))).astype("float32")
+train, arrays = (x[:64], y[:64]), (x[64:], y[64:])
+batches = [(x[i : i + 50], y[i : i + 50]) for i in (64, 114)] + [
+    (x[164:], y[164:])]
+for data in (arrays, batches):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([
+        keras.Input([5]),
+        keras.layers.Dense(16, "relu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dense(3),
+    ])
+    model.compile(
+        keras.optimizers.SGD(0.3, momentum=0.9),
+        ct.CompositeLoss("focal", "sb_ece", from_logits=True),
+        metrics=["accuracy"],
+    )
+    stop = keras.callbacks.EarlyStopping(
+        "val_ts_nll", patience=3, restore_best_weights=True)
+    history = model.fit(
+        *train, batch_size=32, epochs=30, verbose=0, validation_data=arrays,
+        shuffle=False,  # PyTorch's order depends on what else it has loaded.
+        callbacks=[ct.callbacks.TemperatureScaledLoss(data), stop]).history
+    assert len(history["loss"]) == len(history["val_ts_nll"]) < 30
+    logits = model.predict(arrays[0], verbose=0)
+    found = ct.callbacks.temperature_scaled_nll(logits, arrays[1])
+    assert abs(found["ts_nll"] - min(history["val_ts_nll"])) < 1e-5
+    print(found["ts_nll"])
+
+tokens = generator.integers(0, 5, (20, 6))
+tagger = keras.Sequential([
+    keras.Input([6], dtype="int32"),
+    keras.layers.Embedding(5, 4, mask_zero=True),
+    keras.layers.Dense(5)])
+tagger.compile("sgd", ct.losses.NLL(from_logits=True))
+history = tagger.fit(tokens, tokens, epochs=1, verbose=0, callbacks=[
+    ct.callbacks.TemperatureScaledLoss((tokens, tokens))]).history
+logits = tagger.predict(tokens, verbose=0)
+found = ct.callbacks.temperature_scaled_nll(
+    logits, tokens, 1.0 * (tokens != 0))
+assert abs(found["ts_nll"] - history["val_ts_nll"][0]) < 1e-5
+"""
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_other_backends(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    environment = {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    one, other = map(float, done.stdout.split())
+    assert one == pytest.approx(other, abs=1e-5)

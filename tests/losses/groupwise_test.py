@@ -1,0 +1,302 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import caltrain_tf as ct
+from tests.losses.cases import NAMES
+from tests.losses.cases import batch
+from tests.losses.cases import get
+from tests.losses.composite_test import small_data
+from tests.losses.composite_test import small_model
+
+LABELS, LOGITS = batch(30, 4, seed=2)
+# Of four groups, the third one is missing.
+GROUPS = np.random.default_rng(0).choice([0, 1, 3], 30, p=[0.6, 0.3, 0.1])
+BOTH = np.stack([LABELS, GROUPS], axis=1)
+WEIGHTS = np.random.default_rng(1).integers(1, 4, 30).astype("float32")
+
+
+def mean_over_groups(loss, logits, labels=LABELS, groups=GROUPS, weights=None):
+    """The loss of each group's examples alone, by selecting them."""
+    values = []
+    for group in np.unique(groups):
+        chosen = np.flatnonzero(groups == group)
+        weight = None if weights is None else weights[chosen]
+        values.append(loss(labels[chosen], tf.gather(logits, chosen), weight))
+    return tf.add_n(values) / len(values)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_is_the_mean_of_the_losses_of_the_groups(name, weights):
+    logits = tf.constant(LOGITS)
+    loss = get(name, from_logits=True, reduction="mean_with_sample_weight")
+    groupwise = ct.losses.Groupwise(loss, 4, from_logits=True)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(logits)
+        value = groupwise(BOTH, logits, weights)
+        expected = mean_over_groups(loss, logits, weights=weights)
+    # Sums of 30 terms and of fewer: 1e-6.
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-7)
+    reference = tf.convert_to_tensor(tape.gradient(expected, logits))
+    np.testing.assert_allclose(
+        tape.gradient(value, logits),
+        reference,
+        atol=1e-5 * np.abs(reference).max(),
+    )
+
+
+def test_group_errors_do_not_cancel():
+    # One group is right at 0.6, the other one wrong at 0.6.
+    probs = np.tile([[0.6, 0.4]], (10, 1))
+    labels = np.array([0] * 6 + [1] * 4)
+    both = np.stack([labels, labels], axis=1)
+    assert abs(float(ct.losses.dca(labels, probs))) < 1e-6
+    np.testing.assert_allclose(
+        ct.losses.Groupwise("dca", 2)(both, probs), 0.5, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("secondary", ["sb_ece", "mmce", "esd", "acls"])
+def test_the_other_part_of_a_composite_loss_sees_class_ids(secondary):
+    inner = get(secondary, from_logits=True)
+    part = ct.losses.Groupwise(inner, 4, from_logits=True)
+    for primary in ("focal", "sparse_categorical_crossentropy"):
+        loss = ct.CompositeLoss(primary, part, beta=0.5, from_logits=True)
+        alone = ct.CompositeLoss(primary, from_logits=True)
+        for weights in (None, WEIGHTS):
+            expected = alone(LABELS, LOGITS, weights) + 0.5 * part(
+                BOTH, LOGITS, weights
+            )
+            np.testing.assert_allclose(
+                loss(BOTH, LOGITS, weights), expected, rtol=2e-6
+            )
+        primary_part, secondary_part = loss.parts(BOTH, LOGITS)
+        np.testing.assert_allclose(
+            [primary_part, secondary_part],
+            [alone(LABELS, LOGITS), part(BOTH, LOGITS)],
+            rtol=2e-6,
+        )
+    swapped = ct.CompositeLoss(part, secondary="nll", from_logits=True)
+    np.testing.assert_allclose(
+        swapped(BOTH, LOGITS),
+        part(BOTH, LOGITS)
+        + np.mean(ct.losses.nll(LABELS, LOGITS, from_logits=True)),
+        rtol=2e-6,
+    )
+
+
+def test_a_composite_loss_of_each_group():
+    inner = ct.CompositeLoss("focal", "sb_ece", beta=0.3, from_logits=True)
+    loss = ct.losses.Groupwise(inner, 4, from_logits=True)
+    np.testing.assert_allclose(
+        loss(BOTH, LOGITS, WEIGHTS),
+        mean_over_groups(inner, LOGITS, weights=WEIGHTS),
+        rtol=1e-5,
+    )
+
+
+def test_shapes_and_ignored_labels():
+    loss = ct.losses.Groupwise("sb_ece", 4, from_logits=True)
+    expected = loss(BOTH, LOGITS)
+    pixels = loss.call(BOTH.reshape(5, 6, 2), LOGITS.reshape(5, 6, 4))
+    assert pixels.shape == (5, 6)
+    np.testing.assert_allclose(pixels, expected, rtol=1e-6)
+    binary = np.stack([LABELS % 2, GROUPS], axis=1)
+    z = LOGITS[:, :1]
+    np.testing.assert_array_equal(
+        loss(binary, z), loss(binary, np.concatenate([0 * z, z], axis=1))
+    )
+    # What does not count may be of any group.
+    ignored = BOTH.copy()
+    ignored[:7] = -1
+    loss = ct.losses.Groupwise("sb_ece", 4, from_logits=True, ignore_class=-1)
+    np.testing.assert_allclose(
+        loss(ignored, LOGITS),
+        ct.losses.Groupwise("sb_ece", 4, True)(BOTH[7:], LOGITS[7:]),
+        rtol=2e-6,
+    )
+    assert float(loss(BOTH, LOGITS, np.zeros(30))) == 0.0
+    empty = loss(np.zeros((0, 2)), np.zeros((0, 4), "float32"))
+    assert float(empty) == 0.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_groups_without_examples_have_a_gradient_of_0(name):
+    logits = tf.constant(1e4 * np.eye(4)[[0, 1, 2]], "float32")
+    loss = ct.losses.Groupwise(get(name, from_logits=True), 5, from_logits=True)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        value = loss([[0, 4], [0, 4], [3, 1]], logits)
+    assert np.isfinite(value)
+    assert np.isfinite(tape.gradient(value, logits)).all()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_fit_save_and_load(jit_compile, tmp_path):
+    features, labels = small_data(40)
+    groups = np.arange(40) % 3
+    both = np.stack([labels, groups], axis=1)
+    part = ct.losses.Groupwise("sb_ece", 3, from_logits=True)
+    loss = ct.CompositeLoss("focal", part, from_logits=True)
+    model = small_model()
+    model.compile(
+        "sgd", loss, metrics=loss.part_metrics(), jit_compile=jit_compile
+    )
+    expected = loss(both, model(features))
+    np.testing.assert_allclose(
+        model.evaluate(features, both, batch_size=40, verbose=0)[0],
+        expected,
+        rtol=1e-5,
+    )
+    history = model.fit(features, both, verbose=0, epochs=2).history
+    assert np.isfinite(history["secondary_loss"]).all()
+    if jit_compile:
+        return
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(
+        loaded.loss(both, model(features)),
+        loss(both, model(features)),
+        rtol=1e-6,
+    )
+
+
+def test_round_trip_and_repr():
+    loss = ct.losses.Groupwise(
+        {"name": "sb_ece", "num_bins": 7}, 3, from_logits=True, name="fair"
+    )
+    config = json.loads(json.dumps(keras.losses.serialize(loss)))
+    again = keras.losses.deserialize(config)
+    assert json.loads(json.dumps(again.get_config())) == json.loads(
+        json.dumps(loss.get_config())
+    )
+    assert (
+        repr(again)
+        == repr(loss)
+        == (
+            "Groupwise(loss=SBECE(num_bins=7, from_logits=True), num_groups=3, "
+            "from_logits=True, name='fair')"
+        )
+    )
+    composite = ct.CompositeLoss("nll", loss, from_logits=True)
+    config = json.loads(json.dumps(keras.losses.serialize(composite)))
+    again = keras.losses.deserialize(config)
+    both = np.stack([LABELS, GROUPS % 3], axis=1)
+    assert float(again(both, LOGITS)) == float(composite(both, LOGITS))
+
+
+def test_two_replicas_have_the_loss_of_one(two_replicas):
+    losses = [
+        ct.CompositeLoss(
+            "nll",
+            ct.losses.Groupwise(get(name, from_logits=True), 4, True),
+            from_logits=True,
+            cross_replica=True,
+        )
+        for name in ("sb_ece", "mmce", "esd", "mdca", "mbls", "focal")
+    ]
+
+    @tf.function(autograph=False)
+    def step(both, logits):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(logits)
+            values = [loss(both, logits) for loss in losses]
+        gradients = [tape.gradient(value, logits) for value in values]
+        return tf.stack(values), tf.stack(gradients)
+
+    # A group that one replica alone has.
+    order = np.argsort(GROUPS)
+    both, logits = BOTH[order], LOGITS[order]
+    expected = step(tf.constant(both), tf.constant(logits))
+
+    def share(array):
+        parts = (array[:18], array[18:])
+        return two_replicas.experimental_distribute_values_from_function(
+            lambda context: tf.constant(parts[context.replica_id_in_sync_group])
+        )
+
+    values, gradients = map(
+        two_replicas.experimental_local_results,
+        two_replicas.run(step, args=(share(both), share(logits))),
+    )
+    np.testing.assert_allclose(sum(values), expected[0], rtol=1e-5)
+    for ours, reference in zip(
+        np.concatenate(gradients, axis=1), expected[1].numpy(), strict=True
+    ):
+        tolerance = 3e-5 * np.abs(reference).max()
+        np.testing.assert_allclose(ours, reference, atol=tolerance)
+
+
+def test_an_invalid_group_never_counts_as_one():
+    loss = ct.losses.Groupwise("sb_ece", 3, from_logits=True)
+    compiled = tf.function(loss, jit_compile=True)
+    in_a_graph = tf.function(loss).get_concrete_function(
+        tf.TensorSpec([None, 2], "float32"), tf.TensorSpec([None, 4], "float32")
+    )
+    for invalid in (-1, 3, 0.5):
+        both = np.stack([LABELS, np.zeros(30)], axis=1).astype("float32")
+        both[4, 1] = invalid
+        with pytest.raises(ValueError, match=r"group ids from 0 to 2.*\[4\]"):
+            loss(both, LOGITS)
+        assert np.isnan(compiled(both, LOGITS))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="group ids"):
+            in_a_graph(tf.constant(both), tf.constant(LOGITS))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: ct.losses.Groupwise("sb_ece", 0),
+            "`num_groups`.*num_groups=0",
+        ),
+        (lambda: ct.losses.Groupwise("sbece", 2), "Did you mean 'sb_ece'"),
+        (
+            lambda: ct.losses.Groupwise(ct.losses.SBECE(), 2, from_logits=True),
+            "loss.from_logits=False, from_logits=True",
+        ),
+        (
+            lambda: ct.losses.Groupwise(ct.losses.SBECE(multi_label=True), 2),
+            "loss.multi_label=True",
+        ),
+        (
+            lambda: ct.losses.Groupwise(ct.losses.Groupwise("nll", 2), 2),
+            "`loss` must not have groups",
+        ),
+        (
+            lambda: ct.CompositeLoss(
+                ct.losses.Groupwise("nll", 2), ct.losses.Groupwise("mmce", 3)
+            ),
+            "agree on `num_groups`",
+        ),
+        (
+            lambda: ct.CompositeLoss(
+                "nll", ct.losses.Groupwise("mmce", 3), multi_label=True
+            ),
+            "`multi_label` must be False",
+        ),
+        (
+            lambda: ct.CompositeLoss(
+                "nll", ct.losses.Groupwise("mmce", 3), from_logits=True
+            ),
+            "secondary.from_logits=False",
+        ),
+        (
+            lambda: ct.losses.Groupwise("nll", 2)(LABELS, LOGITS),
+            r"shape \(batch, 2\).*y_true.shape=\(30,\)",
+        ),
+        (
+            lambda: ct.losses.Groupwise(lambda y, p: 1.0, 2, True)(
+                np.zeros((30, 2)), LOGITS
+            ),
+            "`loss` must return a value for each example",
+        ),
+    ],
+)
+def test_mistakes_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

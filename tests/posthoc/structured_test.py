@@ -1,0 +1,130 @@
+"""Structured scaling against SciPy on the naive objective."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import caltrain_tf as ct
+from caltrain_tf.posthoc import structured
+from tests.posthoc.data import calibrated
+from tests.posthoc.data import mean_nll
+from tests.posthoc.data import softmax
+
+K = 3
+KINDS = ("StructuredVectorScaling", "StructuredMatrixScaling")
+
+
+@pytest.fixture(scope="module")
+def data():
+    logits, labels = calibrated(300, K)
+    # Wrong in a way that a temperature cannot mend.
+    return 2 * logits * [1, 2, 0.5] + [1, 0, -1], labels
+
+
+def parts(flat, is_matrix):
+    """The changes of the diagonal and of all else, and the bias."""
+    matrix = np.zeros((K, K))
+    if is_matrix:
+        matrix[~np.eye(K, dtype=bool)] = flat[2 * K :]
+    return flat[:K], matrix, flat[K : 2 * K]
+
+
+def objective_of(logits, labels, kind, strength, centred):
+    """The definition, in float64 and with no regard to speed."""
+    temperature = ct.posthoc.TemperatureScaling().fit(logits, labels)
+    z = np.log(softmax(logits / temperature.temperature_))
+    if centred:
+        z = z - z.mean(axis=1, keepdims=True)
+
+    def objective(flat):
+        v, matrix, b = parts(flat, kind == KINDS[1])
+        penalty = K * (b @ b + v @ v) + K * (K - 1) * np.sum(matrix**2)
+        outputs = z @ (np.eye(K) + np.diag(v) + matrix).T + b
+        return mean_nll(outputs, labels) + strength * penalty / len(labels)
+
+    return objective
+
+
+@pytest.mark.parametrize("centred", [None, False])
+@pytest.mark.parametrize("strength", [1, 0.25])
+@pytest.mark.parametrize("kind", KINDS)
+def test_minimises_its_objective(data, kind, strength, centred):
+    scaler = getattr(ct.posthoc, kind)(strength=strength, centred=centred)
+    scaler.fit(*data)
+    # The definition is centred, which is why a given strength is.
+    assert scaler.centred_ == (centred is None)
+    objective = objective_of(*data, kind, strength, centred is None)
+    ours = [scaler.scale_ - 1, scaler.bias_]
+    if kind == KINDS[1]:
+        off = scaler.scale_[~np.eye(K, dtype=bool)]
+        ours = [np.diag(scaler.scale_) - 1, scaler.bias_, off]
+    ours = np.concatenate(ours)
+    found = minimize(objective, 0 * ours, method="BFGS", tol=1e-9)
+    # Seen 1.2e-10; at the start the objective is larger by 4e-2.
+    assert objective(ours) == pytest.approx(found.fun, abs=1e-9)
+    # Seen 8e-5, where the objective has no more digits; elements are about 0.1.
+    np.testing.assert_allclose(ours, found.x, atol=1e-3)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_transform_is_the_formula(data, kind, centred):
+    logits, labels = data
+    scaler = getattr(ct.posthoc, kind)(strength=1.0, centred=centred)
+    scaler.fit(logits, labels)
+    z = np.log(softmax(logits / scaler.temperature_))
+    if centred:
+        z = z - z.mean(axis=1, keepdims=True)
+    matrix = scaler.scale_
+    if matrix.ndim == 1:
+        matrix = np.diag(matrix)
+    np.testing.assert_allclose(
+        scaler.transform(logits), z @ matrix.T + scaler.bias_, rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_large_strength_is_temperature_scaling(data, kind):
+    scaler = getattr(ct.posthoc, kind)(strength=1e9).fit(*data)
+    plain = ct.posthoc.TemperatureScaling().fit(*data)
+    assert scaler.temperature_ == plain.temperature_
+    np.testing.assert_allclose(
+        scaler.predict_proba(data[0]), plain.predict_proba(data[0]), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("centred", [None, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_cross_validation_finds_what_a_temperature_cannot_mend(kind, centred):
+    logits, labels = calibrated(3000, K, seed=5)
+    wrong = 2 * logits + [2, 0, -2]
+    scaler = getattr(ct.posthoc, kind)(cv=3, centred=centred)
+    scaler.fit(wrong[::2], labels[::2])
+    assert scaler.strength_ in structured.STRENGTHS
+    assert scaler.centred_ == bool(centred)
+    after = mean_nll(scaler.transform(wrong[1::2]), labels[1::2])
+    assert after < 1.01 * mean_nll(logits[1::2], labels[1::2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_data_of_many_classes_do_not_overfit(kind):
+    logits, labels = calibrated(300, 20, seed=6)
+    new_logits, new_labels = calibrated(2000, 20, seed=7)
+    plain = ct.posthoc.TemperatureScaling().fit(2 * logits, labels)
+    scaler = getattr(ct.posthoc, kind)(cv=3).fit(2 * logits, labels)
+    assert mean_nll(scaler.transform(2 * new_logits), new_labels) < (
+        1.02 * mean_nll(plain.transform(2 * new_logits), new_labels)
+    )
+
+
+def test_the_penalty_of_each_parameter():
+    identity = np.hstack([np.eye(4), np.zeros((4, 1))])
+    expected = np.full((4, 5), 4 * 3 / 100)
+    expected[np.arange(4), np.arange(4)] = 4 / 100
+    expected[:, 4] = 4 / 100
+    np.testing.assert_allclose(
+        structured.structured_penalty(identity, 100), expected
+    )
+    np.testing.assert_allclose(
+        structured.structured_penalty(np.ones((4, 2)), 100), 4 / 100
+    )

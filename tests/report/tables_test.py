@@ -1,0 +1,230 @@
+import io
+import math
+
+import pandas as pd
+import pytest
+
+from caltrain_tf.report import tables
+from caltrain_tf.report.collect import make_rows
+from tests.evaluation.rows import run
+
+ROWS = [
+    run("nll", 0, accuracy=0.90, ece=0.05, brier=0.2, hyperparameters="a"),
+    run("nll", 1, accuracy=0.92, ece=0.07, brier=0.4, hyperparameters="a"),
+    run("nll+mmce", 0, accuracy=0.91, ece=0.03, hyperparameters="b"),
+    run("nll+mmce", 1, accuracy=0.9, ece=0.02, ece_ts=0.01, hyperparameters=""),
+    run("nll+mmce", 2, accuracy=0.905, ece=0.04, hyperparameters="b"),
+    run("focal", 0, accuracy=0.85, ece=0.01, hyperparameters="b"),
+]
+
+
+def build(results, shift=()):
+    return tables.build_tables(make_rows(results, shift=shift))
+
+
+def shift_rows(calibrator="none", factor=1):
+    """Four corrupted sets, and the clean one, of three runs."""
+    return [
+        {
+            "setting": "s",
+            "objective": objective,
+            "seed": seed,
+            "dataset": "cifar10",
+            "corruption": corruption,
+            "severity": severity,
+            "calibrator": calibrator,
+            "metric": "ece",
+            "value": factor * (base + 0.01 * severity + extra),
+        }
+        for objective, seed, base in (
+            *(("nll", 0, 0.1), ("nll", 1, 0.2)),
+            *(("nll+mmce", 0, 0.0), ("nll+mmce", 1, 0.0), ("focal", 0, -0.01)),
+        )
+        for corruption, severity, extra in (
+            *(("none", 0, 0.0), ("fog", 1, 0.0), ("snow", 1, 0.02)),
+            *(("fog", 5, 0.0), ("snow", 5, 0.02)),
+        )
+    ]
+
+
+def test_means_and_errors_are_those_of_hand():
+    table = build(ROWS)["results"]["s"]
+    nll, mmce, focal = table.numbers.to_dict("records")
+    assert (nll["seeds"], focal["seeds"]) == (2, 1)
+    # Of three runs, one has the ECE after scaling.
+    assert mmce["seeds"] == 1
+    assert nll["accuracy"] == pytest.approx(0.91)
+    # 0.02 / sqrt(2) is the deviation, and that over sqrt(2) the error.
+    assert (nll["ece"], nll["ece_error"]) == pytest.approx((0.06, 0.01))
+    assert mmce["ece_error"] == pytest.approx(0.01 / math.sqrt(3))
+    assert math.isnan(focal["ece_error"]) and math.isnan(nll["ece_ts"])
+    assert table.texts.to_numpy().tolist() == [
+        ["NLL", "2", "91.00 ± 1.00", "6.00 ± 1.00", ""],
+        ["NLL + MMCE", "1", "90.50 ± 0.29", "3.00 ± 0.58", "1.00"],
+        ["Focal †", "1", "85.00", "1.00", ""],
+    ]
+    assert list(table.texts.columns) == [
+        *("Objective", "Seeds", "Accuracy (%)", "ECE (%)", "ECE+TS (%)")
+    ]
+
+
+def test_the_best_is_within_one_percent_of_the_accuracy():
+    table = build(ROWS)["results"]["s"]
+    # Focal has the lowest ECE and gives up 6%; one run is the best of nothing.
+    assert table.best["ECE (%)"].tolist() == [False, True, False]
+    assert table.best["Accuracy (%)"].tolist() == [True, False, False]
+    assert not table.best["ECE+TS (%)"].any()
+    assert table.aside == [False, False, True]
+    assert table.numbers["best"].tolist() == ["accuracy", "ece", ""]
+
+
+def test_one_run_or_one_objective_has_no_mark():
+    for rows in (ROWS[:2], [ROWS[0], ROWS[2]]):
+        table = build(rows)["results"]["s"]
+        assert not table.best.to_numpy().any()
+        assert "*" not in tables.to_text(table)
+
+
+def test_other_calibrators_have_columns_too():
+    rows = [{**row, "ece_ets": 0.02} for row in ROWS]
+    columns = build(rows)["results"]["s"].texts.columns
+    assert list(columns)[-2:] == ["ECE+TS (%)", "ECE+ETS (%)"]
+
+
+def test_paired_tests_need_two_seeds():
+    table = build(ROWS)["significance"]["s"]
+    (test,) = table.numbers.to_dict("records")
+    assert (test["objective"], test["against"]) == ("nll+mmce", "nll")
+    assert test["seeds"] == 2
+    # (0.03 - 0.05 + 0.02 - 0.07) / 2
+    assert test["difference"] == pytest.approx(-0.035)
+    assert test["smallest_possible"] == 0.5
+    assert table.texts["Difference (points)"].tolist() == ["−3.50"]
+    assert "significance" not in build(ROWS[:1])
+
+
+def test_hyperparameters_that_differ_between_seeds_are_seen():
+    table = build(ROWS)["hyperparameters"]["s"]
+    assert table.texts.to_numpy().tolist() == [
+        ["NLL", "0, 1", "a"],
+        ["NLL + MMCE", "0, 2", "b"],
+        ["NLL + MMCE", "1", ""],
+        ["Focal", "0", "b"],
+    ]
+
+
+def test_tables_of_what_is_there_and_no_others():
+    made = build(ROWS)
+    for absent in ("dirichlet", "significance_ts", "memorisation", "shift"):
+        assert absent not in made
+    names = {name.rpartition(".")[0] for name in tables.table_files(made)}
+    assert names == set(made)
+    assert set(tables.table_files(made)) <= set(tables.table_names())
+    more = [{**row, "ece_dirichlet": 0.02, "train_ece": 0.01} for row in ROWS]
+    assert {"dirichlet", "memorisation"} <= set(build(more))
+    # Less training ECE is not better.
+    assert not build(more)["memorisation"]["s"].best["Training ECE (%)"].any()
+    two = build([*ROWS, {**ROWS[0], "setting": "t"}])
+    assert list(two["results"]) == ["s", "t"]
+    assert list(two["significance"]) == ["s"]
+
+
+def test_shift_is_means_over_corruptions_and_then_over_seeds():
+    scaled = shift_rows("ts", 0.5)
+    table = build(ROWS, [*shift_rows(), *scaled])["shift"]["s"]
+    lines = table.numbers.to_dict("records")
+    assert [(line["objective"], line["scaling"]) for line in lines] == [
+        *(("nll", "no scaling"), ("nll+mmce", "no scaling")),
+        ("focal", "no scaling"),
+        *(("nll", "TS"), ("nll+mmce", "TS"), ("focal", "TS")),
+    ]
+    # The runs have 0.12 and 0.22 at severity 1.
+    nll = lines[0]
+    assert (nll["severity_1"], nll["severity_1_error"]) == pytest.approx(
+        (0.17, 0.05)
+    )
+    assert nll["severity_0"] == pytest.approx(0.15)
+    assert lines[3]["severity_5"] == pytest.approx(0.105)
+    assert math.isnan(lines[2]["severity_1_error"])
+    # Best of each scaling, focal being too inaccurate.
+    best = table.best["Severity 5 (%)"].tolist()
+    assert best == [False, True, False, False, True, False]
+    assert table.group == "Scaling" and table.aside == [False, False, True] * 2
+
+
+def test_the_number_of_images_is_said():
+    table = build(ROWS, shift_rows())["shift"]["s"]
+    assert "Clean (%)" in table.texts and "not recorded" in table.note
+    rows = [{**r, "test_examples": 10000, "shift_examples": 500} for r in ROWS]
+    table = build(rows, shift_rows())["shift"]["s"]
+    assert "Clean, the same 500 images (%)" in table.texts
+    assert "has 500 images" in table.note
+    assert "not with the ECE of 10,000 test images" in table.note
+    rows = [{**r, "test_examples": 500, "shift_examples": 500} for r in ROWS]
+    assert "not with" not in build(rows, shift_rows())["shift"]["s"].note
+
+
+def test_shift_is_over_the_sets_that_all_runs_have():
+    fewer = [
+        row
+        for row in shift_rows()
+        if (row["objective"], row["corruption"]) != ("focal", "snow")
+    ]
+    table = build(ROWS, fewer)["shift"]["s"]
+    # Without snow.
+    assert table.numbers["severity_1"][0] == pytest.approx(0.16)
+    assert "mean over 1 corruptions" in table.note
+    clean = [row for row in shift_rows() if not row["severity"]]
+    accuracy = [{**row, "metric": "accuracy"} for row in shift_rows()]
+    for rows in (clean, accuracy):
+        assert "shift" not in build(ROWS, rows)
+
+
+NAME = r"a_b & <c> | 50% $x^2$ #{1} ~\d"
+
+
+@pytest.fixture(scope="module")
+def files():
+    strange = [{**row, "setting": "s_1"} for row in ROWS]
+    strange += [run(NAME, 0, "s_1", accuracy=0.9, ece=0.5, hyperparameters="x")]
+    return tables.table_files(build(strange))
+
+
+def test_csv_has_the_numbers_as_they_are(files):
+    frame = pd.read_csv(io.StringIO(files["results.csv"]))
+    assert list(frame.columns[:4]) == [
+        *("setting", "objective", "seeds", "accuracy")
+    ]
+    assert frame["ece"].tolist() == pytest.approx([0.06, 0.03, 0.01, 0.5])
+    assert frame["objective"][3] == NAME
+    assert frame["too_inaccurate"].tolist() == [False, False, True, True]
+
+
+def test_markdown_escapes_aligns_and_marks(files):
+    lines = files["results.md"].splitlines()
+    assert lines[0] == "# Accuracy and calibration error"
+    assert lines[2] == r"## s\_1"
+    assert set(lines[5]) == set("|:-") and lines[5].startswith("|:-")
+    assert "| **3.00 ± 0.58** |" in lines[7]
+    assert r"| a\_b & \<c\> \| 50% $x^2$ #{1} ~\\d †" in lines[9]
+
+
+def test_latex_escapes_and_marks(files):
+    text = files["results.tex"]
+    assert r"\caption{Accuracy and calibration error, s\_1. Means $\pm$" in text
+    assert r"\begin{tabular}{lrrrr}" in text
+    assert r"\textbf{3.00 $\pm$ 0.58}" in text
+    assert r"Focal $\dagger$ & 1 & 85.00 & 1.00" in text
+    assert r"a\_b \& <c> | 50\% \$x\textasciicircum 2\$ \#\{1\}" in text
+    assert text.index(r"\toprule") < text.index(r"\midrule")
+    assert r"2 / 2\textasciicircum{}n" in files["significance.tex"]
+    # Everything is ASCII, which any LaTeX reads.
+    assert all(files[name].isascii() for name in files if name[-3:] == "tex")
+
+
+def test_the_terminal_gets_columns_and_stars():
+    head, first, second, _ = tables.to_text(
+        build(ROWS)["results"]["s"]
+    ).splitlines()
+    assert head.split()[:2] == ["Objective", "Seeds"]
+    assert "91.00 ± 1.00*" in first and "3.00 ± 0.58*" in second
