@@ -63,10 +63,10 @@ def load_run(run_dir, data_dir=None, strategy=None):
     strategy = strategy or tf.distribute.get_strategy()
     with strategy.scope():
         model = build.build_model(config, data)
+    # The weights that the results of the run are of.
+    which = {"which": "best"} if config.get("best") else {}
     checkpoint = training.restore_model(
-        os.path.join(run_dir, "checkpoints"),
-        model,
-        which="best" if config.get("best") else "newest",
+        os.path.join(run_dir, "checkpoints"), model, **which
     )
     return config, data, model, os.path.relpath(checkpoint, run_dir)
 
