@@ -84,7 +84,7 @@ def markdown_to_rst(app, what, name, obj, options, lines):
                 result.append(lines[position])
                 position += 1
             continue
-        result.append(_escape_bars(line))
+        result.append(_link_names(_escape_bars(line)))
         position += 1
     lines[:] = result
 
@@ -94,6 +94,11 @@ def _escape_bars(line):
     parts = line.split("`")
     parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
     return "`".join(parts)
+
+
+def _link_names(line):
+    # `ct.losses.get` is a link to `caltrain_tf.losses.get`.
+    return re.sub(r"`ct\.([\w.]+)`", r"`ct.\1 <caltrain_tf.\1>`", line)
 
 
 def _list_table(rows):

@@ -55,8 +55,12 @@ def optimizer():
     return keras.optimizers.Adam(1e-3)
 
 
+outputs = {}
+
+
 def describe(name, model):
     """Prints the calibration error of both sets."""
+    outputs[name] = model.predict(x_test, verbose=0), y_test
     values = []
     for x, y in ((x_train, y_train), (x_test, y_test)):
         logits = model.predict(x, verbose=0)
@@ -114,6 +118,11 @@ history = interleaved.fit(
     verbose=0,
 )
 describe("focal, SB-ECE interleaved", model)
+
+# %%
+# The reliability diagrams of the test set:
+
+ct.figures.reliability_diagrams(outputs, from_logits=True)
 
 # %%
 # The weights are those of ``model``, which is saved and used as any other.

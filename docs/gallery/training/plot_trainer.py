@@ -11,6 +11,7 @@ import pathlib
 import tempfile
 
 import keras
+import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
 
@@ -99,13 +100,24 @@ rows = trainer.fit(
     config={"loss": "focal+sb_ece", "l2": 2e-4},
     verbose=False,
 )
-for row in rows[1::2]:
-    print(
-        f"epoch {row['epoch']}: loss {row['train/loss']:.3f}, "
-        f"accuracy {row['calibration/accuracy']:.2%}, "
-        f"ECE {row['calibration/ece']:.2%}"
-    )
 print(sorted(path.name for path in folder.iterdir()))
+
+# %%
+# ``rows`` is what ``metrics.jsonl`` holds, one dictionary per epoch:
+
+figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+for ax, names in (
+    (axes[0], ("train/primary_loss", "train/secondary_loss")),
+    (axes[1], ("train/ece", "calibration/ece")),
+):
+    for name in names:
+        ax.plot(
+            [row["epoch"] for row in rows],
+            [row[name] for row in rows],
+            label=name,
+        )
+    ax.set(xlabel="epoch", ylim=(0, None))
+    ax.legend()
 
 # %%
 # Evaluate and calibrate
