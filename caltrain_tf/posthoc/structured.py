@@ -99,11 +99,11 @@ class StructuredVectorScaling(StructuredCalibrator):
         mean NLL of softmax(scale * z + bias)
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
-    With a given strength, z is centred over the classes. A strength of 1 suits
-    most data, and takes no time for cross-validation. By default,
-    cross-validation chooses among strengths from 16 to 1/1024, and z is not
-    centred: the log-probabilities of a confident prediction have a small mean,
-    which lets the scale correct the confidence of each class.
+    With a given strength, of which the authors choose 1, z is centred over the
+    classes. By default, cross-validation chooses among strengths from 16 to
+    1/1024, and z is not centred: the log-probabilities of a confident
+    prediction have a small mean, which lets the scale correct the confidence
+    of each class.
 
     Args:
         strength: A number of at least 0, or `"cv"` for cross-validation.
