@@ -90,6 +90,7 @@ sphinx_gallery_conf = {
     "image_srcset": ["2x"],
     "remove_config_comments": True,
     "show_memory": False,
+    "write_computation_times": False,
     "doc_module": ("caltrain_tf",),
     "reference_url": {"caltrain_tf": None},
 }
