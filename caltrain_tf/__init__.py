@@ -13,7 +13,7 @@ from caltrain_tf import losses
 from caltrain_tf import metrics
 from caltrain_tf.losses import CompositeLoss
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY_ROOMS = (
     "callbacks",

@@ -10,7 +10,6 @@ calibrate".
 """
 
 import inspect
-import sys
 import warnings
 
 import keras
@@ -22,6 +21,7 @@ from caltrain_tf.checks import check_flag
 from caltrain_tf.metrics import negative_log_likelihood
 from caltrain_tf.metrics.inputs import read
 from caltrain_tf.posthoc import TemperatureScaling
+from caltrain_tf.posthoc.data import is_dataset
 
 
 class TemperatureScaledLoss(keras.callbacks.Callback):
@@ -240,22 +240,17 @@ def _check_data(data):
             "another iterable of batches. "
             f"Received: validation_data of type {type(data).__name__}"
         )
-    if not _is_tensorflow_dataset(data) and iter(data) is data:
+    if hasattr(data, "__next__"):
         raise ValueError(
             "`validation_data` must be an iterable that can be read anew after "
             "each epoch, such as a dataset or a list of batches. "
             f"Received: {type(data).__name__}"
         )
-    if _is_tensorflow_dataset(data) and int(data.cardinality()) == -1:
+    if is_dataset(data) and int(data.cardinality()) == -1:
         raise ValueError(
             "`validation_data` must have an end. Received: a dataset that "
             "repeats without one"
         )
-
-
-def _is_tensorflow_dataset(data):
-    tensorflow = sys.modules.get("tensorflow")
-    return tensorflow is not None and isinstance(data, tensorflow.data.Dataset)
 
 
 def _batches(data, batch_size):

@@ -26,7 +26,7 @@ class PredictionLayer(keras.layers.Layer):
             `SMALLEST_PROBABILITY` are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.
             Otherwise it holds classes, or one binary logit or probability.
-        **kwargs: Of `keras.layers.Layer`.
+        **kwargs: Arguments of `keras.layers.Layer`.
     """
 
     def __init__(self, *, from_probs=False, multi_label=False, **kwargs):
@@ -79,7 +79,7 @@ class Temperature(CalibrationLayer):
 
     Args:
         temperature: A number > 0.
-        **kwargs: Of `CalibrationLayer`.
+        **kwargs: Arguments of `CalibrationLayer`.
     """
 
     def __init__(self, temperature, **kwargs):
@@ -102,7 +102,7 @@ class EnsembleTemperature(CalibrationLayer):
     Args:
         temperature: A number > 0.
         weights: Three numbers >= 0 that sum to 1.
-        **kwargs: Of `CalibrationLayer`.
+        **kwargs: Arguments of `CalibrationLayer`.
     """
 
     def __init__(self, temperature, weights, **kwargs):
@@ -148,7 +148,7 @@ class Affine(CalibrationLayer):
         temperature: What the logits are divided by before that.
         centred: Whether to subtract each example's mean over the classes after
             that.
-        **kwargs: Of `CalibrationLayer`.
+        **kwargs: Arguments of `CalibrationLayer`.
     """
 
     def __init__(
@@ -207,8 +207,8 @@ class ConformalSet(PredictionLayer):
         k_reg: The number of classes without a penalty, for `"raps"`.
         lam: The penalty of each further class, for `"raps"`.
         randomized: Whether scores of the last two methods are randomized.
-        seed: Of the random numbers, which go on from call to call.
-        **kwargs: Of `PredictionLayer`.
+        seed: Seed of the random numbers, which go on from call to call.
+        **kwargs: Arguments of `PredictionLayer`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Everything that README.md says to type, typed.
+"""Everything that README.md and the guides say to type, typed.
 
 In processes of their own, started as a user starts them: in a new folder with
 the scripts in it, with a home without data sets, without what our conftest.py
@@ -21,15 +21,33 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.S | re.M)
-SNIPPETS = [text for language, text in FENCED if language == "python"]
+# The code of these pages is run by `docs_test.py`.
+PAGES = [
+    (ROOT / "docs" / f"{name}.md").read_text()
+    for name in (
+        "guides/command_line",
+        "guides/scaling",
+        "guides/shift",
+        "guides/speed",
+    )
+]
+FENCED = [
+    re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
+    for text in (README, *PAGES)
+]
+SNIPPETS = [text for language, text in FENCED[0] if language == "python"]
 COMMANDS = [
     line
-    for language, text in FENCED
-    if language != "python"
+    for blocks in FENCED
+    for language, text in blocks
+    if language in ("", "bash")
     for line in text.replace("\\\n", " ").splitlines()
 ]
-INLINE = re.findall(r"`(python [^`]+)`", README)
+INLINE = [
+    command
+    for text in (README, *PAGES, (ROOT / "docs" / "results.md").read_text())
+    for command in re.findall(r"`(python [^`]+)`", text)
+]
 
 TRAIN = (
     "pip install -e . && python baselines/cifar/train.py "
@@ -37,7 +55,15 @@ TRAIN = (
 )
 SHIFT = "python baselines/shift_benchmark.py --run_dir=runs/focal+sb_ece"
 REPORT = "python baselines/report.py studies/cifar10 --output=report.html"
+CALIBRATE_RUN = "python baselines/calibrate.py --run_dir=runs/focal+sb_ece"
 CALIBRATE = "python baselines/calibrate.py --outputs=resnet50_cifar10.npz"
+CALIBRATE_SHIFTED = (
+    "python baselines/calibrate.py --outputs=resnet20_cifar10c.npz"
+)
+# Of a bucket or a cluster; `baselines/command_line_test.py` checks their flags.
+ELSEWHERE = [
+    line for line in COMMANDS if "gs://" in line or "--ray=auto" in line
+]
 # `.ci/run` types it; this test is part of it.
 PYTEST = 'pip install -e ".[tests]" && pytest'
 NO_DATA = "No data of '{}'.*run `tfds build .*--data_dir"
@@ -109,7 +135,6 @@ AFTERWARDS = """
 import runpy
 
 assert "secondary_loss" in model.get_metrics_result()
-assert len(history.history["val_calibration_loss"]) == 2
 # They take minutes: what they import and define is there.
 for path in {benchmarks}:
     runpy.run_path(path)
@@ -162,11 +187,13 @@ def run(start):
 
 
 def test_every_command_is_here():
-    tested = {TRAIN, SHIFT, REPORT, PYTEST, *ENDS, *EXPORTS}
+    train = TRAIN.partition(" && ")[2]
+    tested = {TRAIN, train, SHIFT, REPORT, PYTEST, CALIBRATE_RUN, *ENDS}
+    tested |= {*EXPORTS, *ELSEWHERE}
     assert [command for command in COMMANDS if command not in tested] == []
     assert tested <= set(COMMANDS)
-    scripts = [command for command in INLINE if "benchmarks/" not in command]
-    assert scripts == [CALIBRATE]
+    scripts = {command for command in INLINE if "benchmarks/" not in command}
+    assert scripts == {CALIBRATE, CALIBRATE_SHIFTED}
 
 
 def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
@@ -208,9 +235,18 @@ def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
             for kind in ("logits", "labels"):
                 arrays[f"{split}_{kind}"] = predictions[kind]
     np.savez(tmp_path / "resnet50_cifar10.npz", **arrays)
-    code, output, errors = run(CALIBRATE)
-    assert code == 0, errors
-    assert "TS-SB-ECE" in output
+    logits, labels = arrays["test_logits"], arrays["test_labels"]
+    np.savez(
+        tmp_path / "resnet20_cifar10c.npz",
+        clean_logits=logits,
+        clean_labels=labels,
+        corrupted_logits=np.tile(logits[-50:], (2, 5, 1, 1)),
+        corrupted_labels=labels[-50:],
+    )
+    for command in (CALIBRATE_RUN, CALIBRATE, CALIBRATE_SHIFTED):
+        code, output, errors = run(command)
+        assert code == 0, errors
+        assert "TS-SB-ECE" in output
 
 
 @pytest.mark.parametrize("command", ENDS)
@@ -235,7 +271,7 @@ def test_what_needs_more_says_so_in_one_line(command, run):
 
 
 def test_the_snippets(run, tmp_path):
-    assert len(SNIPPETS) > 3
+    assert SNIPPETS
     benchmarks = sorted(
         {command.split()[1] for command in INLINE if "benchmarks/" in command}
     )

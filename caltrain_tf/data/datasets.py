@@ -66,8 +66,8 @@ def get(
             be given where images are of different sizes.
         augment: Whether training images are moved and mirrored; always so for
             JPEG images that are cropped.
-        dtype: Of the images, `"float32"`, `"bfloat16"` or, not normalised,
-            `"uint8"`; see `ImageData`.
+        dtype: Data type of the images, `"float32"`, `"bfloat16"` or, not
+            normalised, `"uint8"`; see `ImageData`.
 
     Returns:
         An `ImageData`.

@@ -33,8 +33,8 @@ class ImageData:
         load: A function from a `Part` to its examples. It is called for every
             dataset, and keeps what it loaded.
         parts: The `Part` of each split.
-        dtype: Of the images: `"float32"` or `"bfloat16"`, normalised; or
-            `"uint8"`, the pixels, which are a fourth of the bytes. Then the
+        dtype: Data type of the images: `"float32"` or `"bfloat16"`, normalised;
+            or `"uint8"`, the pixels, which are a fourth of the bytes. Then the
             network normalises, on its device:
             `keras.layers.Rescaling(**data.rescaling, dtype="float32")`.
 
@@ -43,9 +43,9 @@ class ImageData:
         num_classes: The number of classes.
         image_shape: (height, width, channels).
         num_examples: The number of examples of each split.
-        mean: Of each channel, for pixels in [0, 1].
-        std: The same for the standard deviation.
-        dtype: Of the images.
+        mean: Mean of each channel, for pixels in [0, 1].
+        std: Standard deviation of each channel.
+        dtype: Data type of the images.
     """
 
     def __init__(self, name, spec, load, parts, dtype="float32"):
@@ -87,7 +87,7 @@ class ImageData:
         What does not fill a batch is left out of this epoch.
 
         Args:
-            batch_size: Of the global batch.
+            batch_size: Size of the global batch.
             epoch: The number of the epoch, from 0.
             seed: The seed of the run.
             first_step: The step of the epoch to start at; those before it are
@@ -131,7 +131,7 @@ class ImageData:
         Args:
             split: "train" (then without augmentation), "calibration" or
                 "test".
-            batch_size: Of the global batch.
+            batch_size: Size of the global batch.
             shard: As in `train_batches`.
             transform: From uint8 images `(batch, height, width, channels)` and
                 their places in the split `(batch,)` to such images: a
@@ -181,7 +181,7 @@ class ImageData:
         `train_batches`.
 
         Args:
-            batch_size: Of the global batch, a multiple of the number of
+            batch_size: Size of the global batch, a multiple of the number of
                 replicas.
             seed: The seed of the run.
 
@@ -212,7 +212,7 @@ class ImageData:
 
         Args:
             split: As in `eval_batches`.
-            batch_size: Of the global batch, a multiple of the number of
+            batch_size: Size of the global batch, a multiple of the number of
                 replicas.
             transform: As in `eval_batches`.
 
@@ -304,7 +304,7 @@ class InMemoryImages:
         """Returns a dataset of (images, labels) in an epoch's own order.
 
         Args:
-            batch_size: Of the global batch.
+            batch_size: Size of the global batch.
             epoch: The epoch's number.
             seed: The run's seed.
             first_step: Where in the epoch to start.
@@ -365,8 +365,8 @@ def shift_and_flip(images, shifts, flips, max_shift):
 
     Args:
         images: `(batch, height, width, channels)` of any type.
-        shifts: Of the crop, down and to the right, `(batch, 2)`, integers
-            from -`max_shift` to `max_shift`.
+        shifts: Shifts of the crop, down and to the right, `(batch, 2)`,
+            integers from -`max_shift` to `max_shift`.
         flips: 1 where the image is mirrored, else 0, `(batch,)`.
         max_shift: The padding.
 
@@ -403,9 +403,9 @@ def normalize(images, mean, std, dtype="float32"):
 
     Args:
         images: uint8 `(batch, height, width, channels)`.
-        mean: Of each channel, for pixels in [0, 1].
-        std: The same for the standard deviation.
-        dtype: Of the result. It is computed in float32.
+        mean: Mean of each channel, for pixels in [0, 1].
+        std: Standard deviation of each channel.
+        dtype: Data type of the result. It is computed in float32.
 
     Returns:
         Images of the same shape.
@@ -432,7 +432,7 @@ def rows_of_shard(batch_size, shard):
     indices make up the global batch.
 
     Args:
-        batch_size: Of the global batch.
+        batch_size: Size of the global batch.
         shard: (index, count), the process and the number of processes.
 
     Returns:

@@ -41,7 +41,7 @@ def shifted_sets(
         corrupted_dir: A folder of the published arrays, `<corruption>.npy` and
             `labels.npy`, as CIFAR-10-C and CIFAR-100-C are distributed.
         data_dir: The folder of TensorFlow Datasets.
-        seed: Of corruptions that are made on the fly.
+        seed: Seed of corruptions that are made on the fly.
         frost_dir: Their frost photographs; see `corruptions.get`.
 
     Returns:
@@ -67,7 +67,7 @@ class GeneratedSets:
     Args:
         data: An `ImageData`, or another object with its `eval_batches` and
             `num_examples["test"]`.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
         frost_dir: As in `corruptions.get`.
     """
 
@@ -94,8 +94,8 @@ class PublishedArrays:
 
     Args:
         data: The clean `ImageData`, for the way to normalise.
-        folder: Of `<corruption>.npy`, uint8 `(5 N, height, width, 3)`, the
-            severities one after the other, and `labels.npy`, `(5 N,)`.
+        folder: Folder of `<corruption>.npy`, uint8 `(5 N, height, width, 3)`,
+            the severities one after the other, and `labels.npy`, `(5 N,)`.
     """
 
     def __init__(self, data, folder):
@@ -188,7 +188,7 @@ def find_corrupted(name, corruption, severity, data_dir=None):
     """Returns the builder of a corrupted set, or None where it is not stored.
 
     Args:
-        name: Of the clean data set.
+        name: Name of the clean data set.
         corruption: The corruption.
         severity: 1 to 5.
         data_dir: The folder of TensorFlow Datasets.
@@ -210,7 +210,7 @@ def stored_name(name, corruption):
     """Returns what TensorFlow Datasets calls a corruption.
 
     Args:
-        name: Of the clean data set.
+        name: Name of the clean data set.
         corruption: The corruption.
 
     Example:

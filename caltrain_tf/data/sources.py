@@ -31,8 +31,8 @@ class Spec:
         image_shape: (height, width, channels) as a network sees it.
         splits: What "train", "calibration" and "test" are, in the split
             syntax of TensorFlow Datasets. No example is in two of them.
-        mean: Of each channel, for pixels in [0, 1].
-        std: The same for the standard deviation.
+        mean: Mean of each channel, for pixels in [0, 1].
+        std: Standard deviation of each channel.
         max_shift: Training images are moved by at most as many pixels: they
             are padded by this and cropped.
         flip: Whether half of the training images are mirrored.

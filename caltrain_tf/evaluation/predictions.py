@@ -69,8 +69,8 @@ class Inference:
             make_batches: A function of a batch size and a `shard`, as of
                 `ImageData.eval_batches`, that returns a dataset of (image,
                 label, weight).
-            batch_size: Of the global batch. It is rounded up to a multiple of
-                the number of replicas.
+            batch_size: Size of the global batch. It is rounded up to a multiple
+                of the number of replicas.
             count: How many examples are returned at most.
 
         Returns:
@@ -285,7 +285,7 @@ class PredictionStore:
 
         Args:
             corruption: Its name.
-            severity: Of 1 to 5.
+            severity: Severity, from 1 to 5.
         """
         if self._is_other:
             return None

@@ -19,7 +19,7 @@ def fit_calibrators(logits, labels):
     """Fits what the paper compares: TS and TS-SB-ECE.
 
     Args:
-        logits: Of the calibration split, `(examples, classes)`.
+        logits: Logits of the calibration split, `(examples, classes)`.
         labels: Class ids `(examples,)`.
 
     Returns:
@@ -87,7 +87,7 @@ def results_table(results):
     """The main figures as a table for the terminal, with a legend.
 
     Args:
-        results: Of `final_results`.
+        results: Results of `final_results`.
 
     Returns:
         Lines of text: one column without scaling and one for each calibrator,

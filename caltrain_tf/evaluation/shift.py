@@ -91,7 +91,7 @@ def evaluate_shift(
         sets: The corrupted sets, as of `ct.data.shifted_sets`; made on the fly
             when not given.
         corruptions: Names of corruptions.
-        severities: Of 1 to 5.
+        severities: Severities, from 1 to 5.
         batch_size: For inference.
         num_examples: Only the first ones of each test set; all by default.
         calibrators: Fitted calibrators by name; `"ts"` and `"ts_sb_ece"` when
@@ -247,7 +247,7 @@ def means_by_severity(rows, metric="ece"):
     """Means over corruptions, for each severity and calibrator.
 
     Args:
-        rows: Of `evaluate_shift`, of one run.
+        rows: Rows of one run, as `evaluate_shift` returns them.
         metric: Which metric.
 
     Returns:
@@ -327,7 +327,7 @@ def severity_table(rows):
     """Returns a table for the terminal: means over corruptions by severity.
 
     Args:
-        rows: Of `evaluate_shift`, of one run.
+        rows: Rows of one run, as `evaluate_shift` returns them.
     """
     severities = sorted({row["severity"] for row in rows})
     heads = [f"severity {level}" if level else "clean" for level in severities]
@@ -375,7 +375,7 @@ def robustness_report(rows):
     over bins of equal mass.
 
     Args:
-        rows: Of `evaluate_shift`, of one run.
+        rows: Rows of one run, as `evaluate_shift` returns them.
     """
     report = {}
     shifted = collections.defaultdict(list)

@@ -463,7 +463,7 @@ def mean_effect_sizes(effects):
     the mean difference over the pooled deviation does not.
 
     Args:
-        effects: Of `effect_sizes`, of one metric or of several.
+        effects: Rows of `effect_sizes`, of one metric or of several.
 
     Returns:
         Dictionaries with `secondary`, `interleaved`, `metric`, `d`, `error`

@@ -110,7 +110,7 @@ def with_params(config, space, params):
 
     Args:
         config: The configuration; it is not changed.
-        space: Of `search_space`.
+        space: Space of `search_space`.
         params: Values by name.
     """
     config = config.copy_and_resolve_references()

@@ -63,10 +63,10 @@ def load_run(run_dir, data_dir=None, strategy=None):
     strategy = strategy or tf.distribute.get_strategy()
     with strategy.scope():
         model = build.build_model(config, data)
+    # The weights that the results of the run are of.
+    which = {"which": "best"} if config.get("best") else {}
     checkpoint = training.restore_model(
-        os.path.join(run_dir, "checkpoints"),
-        model,
-        which="best" if config.get("best") else "newest",
+        os.path.join(run_dir, "checkpoints"), model, **which
     )
     return config, data, model, os.path.relpath(checkpoint, run_dir)
 
@@ -97,12 +97,12 @@ def benchmark_run(
         corrupted_dir: A folder of published arrays; see `data.shifted_sets`.
         frost_dir: Frost photographs for sets that are made on the fly.
         corruptions: Names of corruptions.
-        severities: Of 1 to 5.
+        severities: Severities, from 1 to 5.
         num_examples: Only the first ones of each test set.
         batch_size: For inference.
         keep_predictions: As of `evaluate_shift`: `"float32"`, `"float16"` or
             `"no"`.
-        strategy: Of `training.get_strategy`; the current one if None.
+        strategy: From `training.get_strategy`; the current one if None.
         verbose: Whether to show progress.
 
     Returns:
@@ -140,7 +140,7 @@ def shift_options(corruptions, severities, num_examples=None):
 
     Args:
         corruptions: Names of corruptions.
-        severities: Of 1 to 5.
+        severities: Severities, from 1 to 5.
         num_examples: Only the first ones of each test set.
 
     Returns:
@@ -195,7 +195,7 @@ def comparison_table(runs, metric="ece"):
 
     Args:
         runs: Pairs of an objective's name and the rows of a run of it.
-        metric: Of the rows, shown in percent.
+        metric: Metric of the rows, shown in percent.
     """
     calibrators = list(dict.fromkeys(row["calibrator"] for row in runs[0][1]))
     severities = sorted({row["severity"] for row in runs[0][1]})

@@ -39,7 +39,7 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
         config: The configuration, as of `configs/`.
         output_dir: The run's folder.
         data_dir: The folder of TensorFlow Datasets.
-        strategy: Of `training.get_strategy`; its default if None.
+        strategy: From `training.get_strategy`; its default if None.
         profile_steps: The steps to profile, as of `Trainer.fit`.
 
     Returns:

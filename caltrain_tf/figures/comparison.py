@@ -21,7 +21,7 @@ def effect_size_bars(effects, title=None):
     a huge effect.
 
     Args:
-        effects: Of `evaluation.effect_sizes`; those of several metrics
+        effects: Rows of `evaluation.effect_sizes`; those of several metrics
             together (`ece`, `ece_ts`) give bars side by side. Effects that are
             NaN, of single runs, are left out.
         title: Written above.
@@ -119,8 +119,8 @@ def error_bars_by_objective(summaries, metric="ece", title=None):
     seeds; a single run has none.
 
     Args:
-        summaries: Of `evaluation.summarize_results`, of one setting. Where the
-            metric is missing, there is no bar.
+        summaries: Rows of `evaluation.summarize_results`, of one setting. Where
+            the metric is missing, there is no bar.
         metric: Which metric.
         title: Written above.
 

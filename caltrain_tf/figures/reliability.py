@@ -231,7 +231,7 @@ def reliability_from_rows(
         rows: Reliability rows of one setting, one dictionary per bin of a run:
             `objective`, `seed`, `calibrator`, `bin` (from 0), `confidence`,
             `accuracy` and `count`; or a pandas frame of them.
-        calibrator: Of which calibrator: `none`, `ts` or `ts_sb_ece`.
+        calibrator: Which calibrator: `none`, `ts` or `ts_sb_ece`.
         errors: From objectives to the ECE that is written in the title, such
             as the means of `evaluation.summarize_results`. Where there is
             none, it is the l2 error of the bins drawn: "equal-width ECE".
@@ -282,7 +282,7 @@ def accuracy_against_confidence(
 
     Args:
         rows: Reliability rows of one setting, as of `reliability_from_rows`.
-        calibrator: Of which calibrator: `none`, `ts` or `ts_sb_ece`.
+        calibrator: Which calibrator: `none`, `ts` or `ts_sb_ece`.
         num_bins: Number of bins that the rows are of.
         title: Written above.
 
@@ -374,7 +374,7 @@ def _new_axes(count, columns=None, width=3.0):
     Args:
         count: How many.
         columns: How many side by side; all by default.
-        width: Of each, in inches.
+        width: Width of each, in inches.
 
     Returns:
         A list of axes; above them there is room for `_draw_legend`.

@@ -77,7 +77,7 @@ def shift_heatmap(rows, metric="ece", calibrator="none", title=None):
     """Draws a metric as a map of corruption and severity.
 
     Args:
-        rows: Of `evaluation.evaluate_shift`.
+        rows: Rows, as `evaluation.evaluate_shift` returns them.
         metric: Which metric.
         calibrator: Which calibrator.
         title: Written above.

@@ -253,7 +253,7 @@ def legend_below(ax, handles=None, columns=None):
     """Adds a legend under the axes, and the height that it takes.
 
     Args:
-        ax: Of a figure of `new_axes`.
+        ax: Axes of a figure of `new_axes`.
         handles: What is in it; all that has a label by default.
         columns: Number of columns; by default two where they fit.
     """

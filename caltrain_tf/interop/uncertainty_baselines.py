@@ -43,7 +43,7 @@ def objective(primary, secondary=None, beta=1.0, **options):
         primary: The name of a loss.
         secondary: The name of a calibration loss, or None.
         beta: The calibration loss's factor.
-        **options: Of the primary or the secondary loss, as
+        **options: Options of the primary or the secondary loss, as
             `secondary_temperature=0.01`, `primary_gamma=3.0`.
 
     Returns:

@@ -46,7 +46,7 @@ _WEIGHTS = """
 _KERAS = """
         name: The loss's name.
         reduction: As in `keras.losses.Loss`.
-        dtype: Of the result; the computation is in float32."""
+        dtype: Data type of the result; the computation is in float32."""
 
 
 def _check_ignore_class(name, value):

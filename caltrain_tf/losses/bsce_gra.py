@@ -32,7 +32,7 @@ def bsce_gra(batch, *, gamma=5.0, norm=1):
     Args:
         batch: The examples.
         gamma: The exponent, at least 0 (which gives `nll`).
-        norm: Of the distance, at least 1. For `norm=1` and class ids it is
+        norm: Norm of the distance, at least 1. For `norm=1` and class ids it is
             2 (1 - p) with the probability p of the label's class.
 
     Returns:

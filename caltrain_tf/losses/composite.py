@@ -48,7 +48,7 @@ class CompositeLoss(keras.losses.Loss):
         ignore_class: Label of the examples that do not count, such as -1.
         reduction: As in `keras.losses.Loss`, of a copy of the batch's value
             for each example that counts.
-        dtype: Of the result; the computation is in float32.
+        dtype: Data type of the result; the computation is in float32.
 
     Example:
         >>> import caltrain_tf as ct
@@ -203,7 +203,7 @@ class PartMetric(keras.metrics.Mean):
         loss: The `CompositeLoss`, or its config.
         part: `"primary"` or `"secondary"`.
         name: The metric's name; `"primary_loss"` or `"secondary_loss"`.
-        dtype: Of the metric.
+        dtype: Data type of the metric.
     """
 
     PARTS = ("primary", "secondary")

@@ -76,6 +76,7 @@ def esd(batch):
     triples = triples + 2.0 * ops.sum(squared * weight)
     is_defined = triples > _SMALLEST_SHARE * total**3
     mean = ops.sum(weight * pairs) / ops.where(is_defined, triples, 1.0)
+    # Not a plain 0, so that a diverged model shows as NaN.
     return ops.where(is_defined, mean, 0.0 * mean)
 
 

@@ -46,7 +46,7 @@ class Groupwise(keras.losses.Loss):
         ignore_class: Label of the examples that do not count, such as -1.
         reduction: As in `keras.losses.Loss`, of a copy of the batch's value
             for each example that counts.
-        dtype: Of the result; the computation is in float32.
+        dtype: Data type of the result; the computation is in float32.
 
     Example:
         >>> import caltrain_tf as ct

@@ -88,7 +88,7 @@ def bootstrap(
         num_samples: How often to resample.
         level: The interval's coverage.
         method: `"basic"` or `"percentile"`.
-        seed: Of the resampling.
+        seed: Seed of the resampling.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that count nothing.

@@ -176,7 +176,7 @@ def rows_of_groups(examples, groups):
     """Which of the examples that count belong to each group.
 
     Args:
-        examples: Of `inputs.read`.
+        examples: Examples of `inputs.read`.
         groups: As of `groupwise`.
 
     Returns:

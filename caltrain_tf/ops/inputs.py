@@ -11,6 +11,9 @@ that do not count and of other precisions than float32:
 | `(..., 1)` | the probability or logit of class 1 | 0/1 `(...)` | `(...)` |
 | `(..., L)`, `multi_label=True` | L binary problems | 0/1 `(..., L)` | both |
 
+With `num_groups`, `y_true` is `(..., 2)` for the first two kinds: a class id
+and a group id.
+
 Mistakes are said aloud. Called eagerly, bad labels, probabilities and weights
 raise an error that names the row. A graph on CPU or GPU raises
 `InvalidArgumentError`, as Keras' own losses do. Where nothing can raise, under

@@ -17,7 +17,7 @@ def sums_over_ties(is_first, values):
     """For each point the sum of `values` over all points of its value.
 
     Args:
-        is_first: Of `is_first_of_ties`, `(n,)`.
+        is_first: Result of `is_first_of_ties`, `(n,)`.
         values: `(n, columns)`, in the order of the points.
 
     Returns:

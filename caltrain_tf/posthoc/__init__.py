@@ -30,7 +30,7 @@ def load(path):
     """Reads a calibrator, or `ConformalSets`, that `save` wrote.
 
     Args:
-        path: Of the JSON file.
+        path: Path of the JSON file.
 
     Returns:
         A fitted object of the class that was saved. A file with numbers

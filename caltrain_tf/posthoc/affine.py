@@ -206,7 +206,7 @@ class VectorScaling(TemperedCalibrator):
         penalty: A number of at least 0; chosen by cross-validation if None.
         cv: Number of folds for that; of large data, only the first of them
             are held out.
-        max_iterations: Of L-BFGS.
+        max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.
@@ -250,7 +250,7 @@ class MatrixScaling(TemperedCalibrator):
         penalty: A number of at least 0; chosen by cross-validation if None.
         cv: Number of folds for that; of large data, only the first of them
             are held out.
-        max_iterations: Of L-BFGS.
+        max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.
@@ -350,9 +350,10 @@ def fit(rows, start, centre, strength, max_iterations=None):
         rows: Rows whose logits are the inputs.
         start: Where to start, `(K, m)`.
         centre: Where the penalty is 0, `(K, m)`.
-        strength: Of the penalty, `(K, m)`.
-        max_iterations: Of L-BFGS, with a warning if they are not enough; by
-            default the few that cross-validation needs.
+        strength: Strength of the penalty, `(K, m)`.
+        max_iterations: Largest number of iterations of L-BFGS, with a warning
+            if they are not enough; by default the few that cross-validation
+            needs.
 
     Returns:
         Parameters `(K, m)`.
@@ -464,7 +465,7 @@ def whitening(rows, start, strength):
     Args:
         rows: Rows whose logits are the inputs.
         start: Parameters, `(K, m)`.
-        strength: Of the quadratic penalty, `(K, m)`.
+        strength: Strength of the quadratic penalty, `(K, m)`.
     """
     num_classes, size = strength.shape
     if size == 2:

@@ -95,8 +95,8 @@ class PostHoc(BaseEstimator):
         """Writes a JSON file that `ct.posthoc.load` reads.
 
         Args:
-            path: Of the file, which is complete at any moment: it is written
-                under another name and renamed.
+            path: Path of the file, which is complete at any moment: it is
+                written under another name and renamed.
         """
         self._check_fitted()
         content = {
@@ -178,7 +178,7 @@ class PostHoc(BaseEstimator):
 
         Args:
             result: Array `(n, ...)`.
-            values: Of `data.flatten`; checked here.
+            values: Values of `data.flatten`; checked here.
             function: Called on blocks, from several threads at once.
         """
         self._check_classes(values.shape[1])
@@ -339,7 +339,7 @@ def read_file(path, classes):
     """Reads what `Calibrator.save` wrote; see `ct.posthoc.load`.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         classes: The calibrators' classes by name.
 
     Returns:

@@ -61,9 +61,9 @@ def compare(
             they are not changed. By default all of this package; of more than
             100 classes, those with a matrix of classes are left out.
         cv: Number of folds.
-        num_bins: Of the ECE (l2, bins of equal mass).
+        num_bins: Number of bins of the ECE (l2, bins of equal mass).
         num_samples: Number of bootstrap samples.
-        seed: Of the folds and of the bootstrap.
+        seed: Seed of the folds and of the bootstrap.
         from_probs: Whether predictions are probabilities instead of logits.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that count nothing.

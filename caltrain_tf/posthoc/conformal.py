@@ -48,8 +48,8 @@ class ConformalSets(PostHoc):
         randomized: Whether to randomize the scores of `"aps"` and `"raps"`.
             Otherwise u is 0: sets are deterministic, and larger where a
             network is so confident that many scores are equal to 1.
-        seed: Of the random numbers. Those of `predict_set` are the same in each
-            call; those of the layer go on.
+        seed: Seed of the random numbers. Those of `predict_set` are the same in
+            each call; those of the layer go on.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.

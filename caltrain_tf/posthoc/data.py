@@ -207,7 +207,7 @@ class Rows(Data):
         """Keeps the arrays.
 
         Args:
-            values: Of `flatten`.
+            values: Values of `flatten`.
             labels: Class ids `(n,)`.
             weights: `(n,)`, or None. Rows of weight 0 are never looked at.
             from_probs: Whether `values` holds probabilities.

@@ -25,7 +25,7 @@ class DirichletCalibration(affine.AffineCalibrator):
         intercept: ODIR's mu, at least 0, or None.
         cv: Number of folds; of large data, only the first of them are held
             out.
-        max_iterations: Of L-BFGS.
+        max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.

@@ -99,11 +99,11 @@ class StructuredVectorScaling(StructuredCalibrator):
         mean NLL of softmax(scale * z + bias)
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
-    With a given strength, z is centred over the classes. A strength of 1 suits
-    most data, and takes no time for cross-validation. By default,
-    cross-validation chooses among strengths from 16 to 1/1024, and z is not
-    centred: the log-probabilities of a confident prediction have a small mean,
-    which lets the scale correct the confidence of each class.
+    With a given strength, of which the authors choose 1, z is centred over the
+    classes. By default, cross-validation chooses among strengths from 16 to
+    1/1024, and z is not centred: the log-probabilities of a confident
+    prediction have a small mean, which lets the scale correct the confidence
+    of each class.
 
     Args:
         strength: A number of at least 0, or `"cv"` for cross-validation.
@@ -111,7 +111,7 @@ class StructuredVectorScaling(StructuredCalibrator):
             given strength, and False with cross-validation.
         cv: Number of folds for that; of large data, only the first of them
             are held out.
-        max_iterations: Of L-BFGS.
+        max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.
@@ -164,7 +164,7 @@ class StructuredMatrixScaling(StructuredCalibrator):
             given strength, and False with cross-validation.
         cv: Number of folds for that; of large data, only the first of them
             are held out.
-        max_iterations: Of L-BFGS.
+        max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Those below 1e-12 are taken to be that.
         multi_label: Whether the last axis holds independent binary problems.

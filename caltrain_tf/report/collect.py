@@ -43,9 +43,10 @@ _COUNTS = ("test_examples", "shift_examples")
 # Of an empty bin.
 _MAY_BE_EMPTY = ("confidence", "accuracy")
 # In the order of the paper's tables; others come after.
-_PRIMARIES = ("nll", "focal", "mse")
+_PRIMARIES = ("nll", "focal", "mse", "dual_focal", "bsce_gra")
 _SECONDARIES = (
     *("", "avuc", "avuc_gs", "mmce", "sb_ece", "s_avuc", "sb_marginal_ece"),
+    *("esd", "mdca", "dca", "mbls", "acls"),
 )
 _RUN = ["setting", "objective", "seed"]
 # Parts of a configuration by which objectives differ, and those that do not

@@ -181,7 +181,7 @@ def table_files(tables):
     """Returns the tables as texts of CSV, Markdown and LaTeX files, by name.
 
     Args:
-        tables: Of `build_tables`.
+        tables: Tables of `build_tables`.
     """
     texts = {}
     for name, made in tables.items():

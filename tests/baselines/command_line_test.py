@@ -409,14 +409,19 @@ def commands(path):
     if path.suffix == ".py":
         lines = (ast.get_docstring(ast.parse(text)) or "").replace("\\\n", " ")
         return [line for line in lines.splitlines() if line[:7] == "python "]
-    return re.findall(r"^```\n(.*?)^```$", text, re.S | re.M)
+    blocks = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.S | re.M)
+    return [
+        block
+        for language, block in blocks
+        if language in ("", "bash") and "python baselines/" in block
+    ]
 
 
 def test_commands_elsewhere_pass_the_checks_of_flags(tmp_path):
     # README.md of the project has a test that runs what it shows.
     shown = [
         command
-        for folder in ("baselines", "configs")
+        for folder in ("baselines", "configs", "docs")
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in (".py", ".md") and "results" not in path.parts
         for command in commands(path)

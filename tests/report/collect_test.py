@@ -14,7 +14,7 @@ from caltrain_tf.report.collect import rows_files
 from caltrain_tf.report.collect import setting_title
 from tests.report import fake_runs
 
-SETTING = "digits wrn-10-1 12 epochs batch 32"
+SETTING = "digits wrn-10-1 16 epochs batch 64"
 RUN = {
     "setting": "a, b",
     "objective": "nll",

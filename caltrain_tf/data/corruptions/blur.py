@@ -24,7 +24,7 @@ def defocus_blur(images, draws, radius, softness):
     Args:
         images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`, of which there are none.
-        radius: Of the disk, in pixels.
+        radius: Radius of the disk, in pixels.
         softness: Standard deviation of the Gaussian, in pixels.
     """
     weights = _soft_edge(radius, softness)
@@ -56,7 +56,7 @@ def glass_blur(images, draws, sigma, reach, iterations):
     Args:
         images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`.
-        sigma: Of the Gaussian blurs, in pixels.
+        sigma: Sigma of the Gaussian blurs, in pixels.
         reach: The neighbour is at most this far, in rows and in columns.
         iterations: How often all pixels are visited.
     """

@@ -92,7 +92,7 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
         strengths: `"cifar"` for those of CIFAR-10-C and CIFAR-100-C,
             `"imagenet"` for those of ImageNet-C. By default the former up to
             64 pixels.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
         frost_dir: A folder of frost photographs for `"frost"`. By default those
             of the package `imagecorruptions` where it is installed, else a
             generated texture.
@@ -146,9 +146,9 @@ class Corruption:
     """A corruption of a certain severity; `get` returns it.
 
     Args:
-        function: Of pixels, `Draws` and the numbers of a strength.
+        function: Function of pixels, `Draws` and the numbers of a strength.
         strengths: The numbers of the strength, by the kind of data set.
-        kind: Of the data set; by the images' size when `None`.
+        kind: Kind of the data set; by the images' size when `None`.
         set_number: As in `Draws`.
         options: Further arguments of the function.
     """
@@ -167,7 +167,7 @@ class Corruption:
 
         Args:
             images: uint8 `(batch, size, size, 3)`.
-            places: Of the images in their data set, `(batch,)`.
+            places: Places of the images in their data set, `(batch,)`.
         """
         images, places = map(tf.convert_to_tensor, (images, places))
         dtype, shape = images.dtype.as_numpy_dtype, images.shape
@@ -228,7 +228,8 @@ def _of_floats(function):
     """Returns a function of pixels, from one of numbers in [0, 1].
 
     Args:
-        function: Of float32 images and other arguments. It returns such images.
+        function: Function of float32 images and other arguments. It returns
+            such images.
     """
 
     def of_pixels(pixels, *args, **options):

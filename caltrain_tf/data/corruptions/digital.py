@@ -98,7 +98,7 @@ def jpeg_compression(pixels, draws, quality):
     Args:
         pixels: uint8 `(batch, size, size, 3)`.
         draws: `Draws`, of which there are none.
-        quality: Of the files.
+        quality: Quality of the files.
     """
     return _through_files(pixels, quality).numpy()
 
@@ -128,8 +128,8 @@ def _affine(moves, size):
     with them.
 
     Args:
-        moves: Of the corners to the right and down, `(batch, 3, 2)`.
-        size: Of the images.
+        moves: Moves of the corners to the right and down, `(batch, 3, 2)`.
+        size: Size of the images.
     """
     middle, reach = size // 2, size // 3
     corners = np.array([[1, 1], [1, -1], [-1, -1]]) * reach + middle

@@ -163,7 +163,7 @@ def choose(table, rows, bits):
     """Draws from the distributions of a table.
 
     Args:
-        table: Of `alias_table`.
+        table: Table of `alias_table`.
         rows: Which distribution, uint8 of any shape.
         bits: Random uint32 of the same shape.
 

@@ -57,12 +57,12 @@ def snow(images, draws, mean, scale, zoom, threshold, radius, sigma, keep):
     Args:
         images: `(batch, 3, size, size)`, in [0, 1].
         draws: `Draws`.
-        mean: Of the normal noise that the flakes are made of.
-        scale: Its standard deviation.
+        mean: Mean of the normal noise that the flakes are made of.
+        scale: Standard deviation of the noise.
         zoom: How much the noise is enlarged.
         threshold: What is below is no flake.
-        radius: Of the flakes' motion blur.
-        sigma: Of the same.
+        radius: Radius of the flakes' motion blur.
+        sigma: Sigma of the same motion blur.
         keep: Share of the image that is not whitened.
     """
     size = images.shape[-1]
@@ -110,7 +110,7 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
         draws: `Draws`.
         keep: Factor of the image.
         amount: Factor of the frost.
-        scale: Of the photographs.
+        scale: Scale of the photographs.
         frost_dir: A folder of photographs, of which the first five by name are
             used, as published; by default `installed_photographs`. Without any
             they are generated textures of the photographs' colours and
@@ -150,7 +150,7 @@ def fog(images, draws, amount, decay):
     Args:
         images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`.
-        amount: Of the cloud.
+        amount: Amount of the cloud.
         decay: How much weaker each finer level of the cloud is.
     """
     size = images.shape[-1]
@@ -200,9 +200,9 @@ def spatter(images, draws, mean, scale, sigma, threshold, amount, liquid):
     Args:
         images: `(batch, 3, size, size)`, in [0, 1].
         draws: `Draws`.
-        mean: Of the normal noise that the drops are made of.
-        scale: Its standard deviation.
-        sigma: Of the Gaussian that smooths it, in pixels.
+        mean: Mean of the normal noise that the drops are made of.
+        scale: Standard deviation of the noise.
+        sigma: Sigma of the Gaussian that smooths it, in pixels.
         threshold: What is below is dry.
         amount: The opacity of water; for mud, the blur of its edge in pixels.
         liquid: `"water"` or `"mud"`.

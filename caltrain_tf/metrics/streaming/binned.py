@@ -32,7 +32,7 @@ class ExpectedCalibrationError(StreamingMetric):
         debias: Whether to subtract the bias; for `norm=2, estimator="bin"`.
         from_logits: Whether `y_pred` holds logits.
         name: The metric's name.
-        dtype: Of the metric; the state is float32.
+        dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that count nothing.
 
@@ -111,7 +111,7 @@ class KSError(StreamingMetric):
     Args:
         from_logits: Whether `y_pred` holds logits.
         name: The metric's name.
-        dtype: Of the metric; the state is float32.
+        dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that count nothing.
 

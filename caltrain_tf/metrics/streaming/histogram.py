@@ -347,7 +347,7 @@ def label_error(cells, grid, starts, accuracy, norm):
         cells: `Cells`, `(cells,)` each.
         grid: Their `Grid`.
         starts: The cells at which the second and later bins begin.
-        accuracy: Of each bin.
+        accuracy: Accuracy of each bin.
         norm: 1, 2 or inf.
     """
     index = ops.arange(cells.mass.shape[-1], dtype="int32")

@@ -18,7 +18,7 @@ class BrierScore(StreamingMetric):
     Args:
         from_logits: Whether `y_pred` holds logits.
         name: The metric's name.
-        dtype: Of the metric; the state is float32.
+        dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that count nothing.
 
@@ -56,7 +56,7 @@ class NegativeLogLikelihood(StreamingMetric):
     Args:
         from_logits: Whether `y_pred` holds logits.
         name: The metric's name.
-        dtype: Of the metric; the state is float32.
+        dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that count nothing.
 
@@ -96,7 +96,7 @@ class AverageUncertainty(StreamingMetric):
     Args:
         from_logits: Whether `y_pred` holds logits.
         name: The metric's name.
-        dtype: Of the metric; the state is float32.
+        dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that count nothing.
 

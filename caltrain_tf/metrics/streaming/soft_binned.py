@@ -31,7 +31,7 @@ class SoftBinnedECE(StreamingMetric):
         root: Whether to take the root at the end.
         from_logits: Whether `y_pred` holds logits.
         name: The metric's name.
-        dtype: Of the metric; the state is float32.
+        dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that count nothing.
 
