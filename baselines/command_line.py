@@ -212,7 +212,7 @@ def _next_commands(config, output_dir):
         config: The run's configuration.
         output_dir: The run's folder.
     """
-    from caltrain_tf.experiments.matrix import run_name
+    from caltrain_tf.experiments.config import run_name
 
     values, scripts = flags.FLAGS, pathlib.Path(__file__).parent
 
