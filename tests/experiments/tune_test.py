@@ -30,6 +30,8 @@ def make_config(secondary="s_avuc", **search):
     config = load("quickstart").lock()
     config.loss.primary = "focal"
     config.loss.secondary = secondary
+    config.loss.beta = 1.0
+    config.loss.options.s_avuc.update(threshold=0.5, temperature=0.1)
     config.search = {**SEARCH, **search}
     return config
 
@@ -211,7 +213,7 @@ def test_another_configuration_is_refused(tmp_path):
     quiet_tune(make_config(), tmp_path, CheapPool(), trials=1)
     other = make_config()
     other.epochs = 17
-    with pytest.raises(ValueError, match="epochs=16 there, 17 here.*output_d"):
+    with pytest.raises(ValueError, match="epochs=12 there, 17 here.*output_d"):
         quiet_tune(other, tmp_path, CheapPool())
     with pytest.raises(ValueError, match="'joint'.*Received.*'jont'"):
         quiet_tune(make_config(), tmp_path, CheapPool(), strategy="jont")
