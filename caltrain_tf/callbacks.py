@@ -64,8 +64,8 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             default what the compiled loss says.
         multi_label: Whether the last axis of the outputs holds independent
             binary problems.
-        ignore_class: The label of examples that count nothing. Where layers of
-            Keras mask outputs, these count nothing either.
+        ignore_class: The label of examples that are ignored. Where layers of
+            Keras mask outputs, these are ignored too.
         batch_size: That of predictions if `validation_data` are arrays.
 
     Example:
@@ -185,7 +185,7 @@ def temperature_scaled_nll(
         sample_weight: Weights of the examples.
         from_logits: Whether `outputs` holds logits.
         multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Returns:
         A dictionary of `ts_nll`, in nats, and `temperature`.

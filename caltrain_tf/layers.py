@@ -23,7 +23,7 @@ class PredictionLayer(keras.layers.Layer):
 
     Args:
         from_probs: Whether inputs are probabilities. Those below
-            `SMALLEST_PROBABILITY` are taken to be that.
+            `SMALLEST_PROBABILITY` are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
             Otherwise it holds classes, or one binary logit or probability.
         **kwargs: Arguments of `keras.layers.Layer`.

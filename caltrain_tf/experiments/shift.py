@@ -85,7 +85,7 @@ def benchmark_run(
     strategy=None,
     verbose=True,
 ):
-    """Measures a run under shift, or goes on with it.
+    """Measures a run under shift, or resumes doing so.
 
     Writes `predictions/<corruption>_<severity>.npz`, `shift.csv`,
     `robustness_metrics.json`, `shift_ece.png`, `shift_accuracy.png` and

@@ -22,7 +22,7 @@ BEST = ("ts_nll",)
 
 
 def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
-    """Runs an experiment, or goes on with it, and says what it got.
+    """Runs or resumes an experiment, and returns its results.
 
     Writes the files of a run to `output_dir`, a local folder or one of a
     bucket: `config.json`, `checkpoints/`, `metrics.jsonl`, `summaries/`,

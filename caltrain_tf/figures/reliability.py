@@ -67,7 +67,7 @@ def reliability_diagram(
             histogram and the legend are placed below them.
         title: Written above, before the calibration error.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
 
     Returns:
@@ -176,7 +176,7 @@ def group_reliability(
         from_logits: Whether `probs` holds logits.
         columns: How many diagrams side by side.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
 
     Returns:

@@ -38,7 +38,7 @@ def risk_coverage(
             of a figure of this function get one more curve.
         label: What the curve is called in the legend.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
 
     Returns:

@@ -116,7 +116,7 @@ def calibration_error(
         debias: Whether to subtract the bias; for `norm=2, estimator="bin"`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
             A weight counts as that many examples, the smallest as one; with
             `debias` a bin has (sum w)^2 / sum w^2 examples.
@@ -189,7 +189,7 @@ def mean_sweep_calibration_error(
         norm: 1, 2 or `math.inf`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
 
     Returns:
@@ -274,7 +274,7 @@ def reliability_curve(
         binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
 
     Returns:

@@ -153,7 +153,7 @@ def read(
         labels: Class ids, or one-hot rows.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether each column is a binary problem of its own.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights, of the examples' shape or of their first axes.
         name: Name used for `probs` in error messages.
         needs_labels: Whether `labels` must not be None.

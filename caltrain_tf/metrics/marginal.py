@@ -55,7 +55,7 @@ def marginal_calibration_error(
             weights are shares of those that remain.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
 
     Returns:

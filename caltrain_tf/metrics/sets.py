@@ -15,7 +15,7 @@ def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
         sets: Booleans, or ones and zeros, `(..., K)`: which classes are in the
             set of an example, as `ct.posthoc.ConformalSets` returns them.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
 
     Returns:

@@ -208,9 +208,9 @@ class VectorScaling(TemperedCalibrator):
             are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are taken to be that.
+            Those below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Attributes:
         scale_: `(K,)`, with the temperature in it.
@@ -252,9 +252,9 @@ class MatrixScaling(TemperedCalibrator):
             are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are taken to be that.
+            Those below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Attributes:
         scale_: `(K, K)`, with the temperature in it.

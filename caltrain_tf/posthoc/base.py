@@ -40,9 +40,9 @@ class PostHoc(BaseEstimator):
     Args:
         from_probs: Whether predictions are probabilities instead of logits,
             such as those of a network that ends in a softmax or of a random
-            forest. Probabilities below 1e-12 are taken to be that.
+            forest. Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
     """
 
     fitted_names = ()

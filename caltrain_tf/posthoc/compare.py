@@ -66,7 +66,7 @@ def compare(
         seed: Seed of the folds and of the bootstrap.
         from_probs: Whether predictions are probabilities instead of logits.
         multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
         sample_weight: A weight >= 0 for each example.
 
     Returns:

@@ -51,9 +51,9 @@ class ConformalSets(PostHoc):
         seed: Seed of the random numbers. Those of `predict_set` are the same in
             each call; those of the layer go on.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are taken to be that.
+            Those below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Attributes:
         threshold_: The largest score of a class in a set.

@@ -51,7 +51,7 @@ def read(
         sample_weight: Likewise.
         from_probs: Whether the predictions are probabilities.
         multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Returns:
         `Rows`, or a `Stream` of data that should not be held in memory.
@@ -135,7 +135,7 @@ def to_logits(values, from_probs=False, index=None):
     Args:
         values: `(n, K)`, or `(n, 1)`, which become [0, z] or [1 - p, p].
         from_probs: Whether they are probabilities. Those below
-            `SMALLEST_PROBABILITY` are taken to be that.
+            `SMALLEST_PROBABILITY` are raised to it.
         index: To check values: the number of the first row, or a function from
             a row to its number; else None.
     """

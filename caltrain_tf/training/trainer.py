@@ -150,7 +150,7 @@ class Trainer:
         on_epoch_end=None,
         verbose=True,
     ):
-        """Trains, or goes on from the newest checkpoint of the run's folder.
+        """Trains, or resumes from the newest checkpoint of the run's folder.
 
         Interleaved training (appendix B of the paper): with `held_out`, each
         epoch first takes the loss on `dataset`, then `calibration_loss` on
@@ -343,7 +343,7 @@ class Trainer:
 
         Args:
             dataset: Batches `(x, y)` or `(x, y, weight)`; the last one may be
-                smaller. An example of weight 0 counts nothing. Or a callable of
+                smaller. An example of weight 0 is ignored. Or a callable of
                 a `tf.distribute.InputContext` that builds one host's part of
                 it, in batches for each replica, on that host.
 

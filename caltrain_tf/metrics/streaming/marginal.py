@@ -35,7 +35,7 @@ class MarginalCalibrationError(StreamingMetric):
         name: The metric's name.
         dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Example:
         >>> import caltrain_tf as ct

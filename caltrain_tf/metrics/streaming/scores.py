@@ -20,7 +20,7 @@ class BrierScore(StreamingMetric):
         name: The metric's name.
         dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Example:
         >>> import caltrain_tf as ct
@@ -58,7 +58,7 @@ class NegativeLogLikelihood(StreamingMetric):
         name: The metric's name.
         dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Example:
         >>> import caltrain_tf as ct
@@ -98,7 +98,7 @@ class AverageUncertainty(StreamingMetric):
         name: The metric's name.
         dtype: Data type of the metric; the state is float32.
         multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that count nothing.
+        ignore_class: The label of examples that are ignored.
 
     Example:
         >>> import caltrain_tf as ct
