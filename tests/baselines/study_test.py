@@ -22,7 +22,7 @@ def arguments(output_dir, *flags):
 
 
 def test_two_studies_in_one_folder_one_of_which_is_stopped(tmp_path):
-    (tmp_path / "tuned.json").write_text('{"focal+sb_ece": {"loss.beta": 3}}')
+    (tmp_path / "tuned.json").write_text('{"focal+sb_ece": {"loss.beta": 2}}')
     study = tmp_path / "study"
     command = arguments(
         study,
@@ -50,7 +50,7 @@ def test_two_studies_in_one_folder_one_of_which_is_stopped(tmp_path):
     output, errors = other.communicate()
     assert other.returncode == 0, errors + output
     assert "nll seed 1: accuracy" in errors
-    for objective, beta in (("nll", 1.0), ("focal+sb_ece", 3.0)):
+    for objective, beta in (("nll", 3.0), ("focal+sb_ece", 2.0)):
         run = study / objective / "seed1"
         config = json.loads((run / "config.json").read_text())
         assert (config["loss"]["beta"], config["seed"]) == (beta, 1)

@@ -81,7 +81,7 @@ def test_killed_runs_end_as_if_they_were_not(tmp_path):
     assert_same(killed, whole)
     other = run_here(*command, "--config.loss.beta=2.0")
     assert other.returncode == 1
-    assert "loss.beta=1.0 there, 2.0 here" in other.stderr
+    assert "loss.beta=3.0 there, 2.0 here" in other.stderr
 
 
 @pytest.fixture(scope="module")
