@@ -153,3 +153,12 @@ def test_every_room_is_on_the_api_page():
     text = (DOCS / "api" / "index.md").read_text()
     for room in ct.__all__:
         assert f"ct.{room}" in text
+
+
+def test_the_links_of_the_readme_lead_somewhere():
+    readme = (ROOT / "README.md").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", readme)
+    local = [link for link in links if not link.startswith("https://")]
+    assert local
+    for link in local:
+        assert (ROOT / link.partition("#")[0]).exists(), link

@@ -54,6 +54,14 @@ TRAIN = (
     "--config=configs/quickstart.py --primary=focal --secondary=sb_ece"
 )
 SHIFT = "python baselines/shift_benchmark.py --run_dir=runs/focal+sb_ece"
+STUDY = (
+    "python baselines/study.py --config=configs/quickstart.py "
+    "--objectives=nll,focal,focal+sb_ece,focal+s_avuc --parallel=2 "
+    "--output_dir=studies/quickstart"
+)
+REPORT_STUDY = (
+    "python baselines/report.py studies/quickstart --output=report.html"
+)
 REPORT = "python baselines/report.py studies/cifar10 --output=report.html"
 CALIBRATE_RUN = "python baselines/calibrate.py --run_dir=runs/focal+sb_ece"
 CALIBRATE = "python baselines/calibrate.py --outputs=resnet50_cifar10.npz"
@@ -189,7 +197,7 @@ def run(start):
 def test_every_command_is_here():
     train = TRAIN.partition(" && ")[2]
     tested = {TRAIN, train, SHIFT, REPORT, PYTEST, CALIBRATE_RUN, *ENDS}
-    tested |= {*EXPORTS, *ELSEWHERE}
+    tested |= {STUDY, REPORT_STUDY, *EXPORTS, *ELSEWHERE}
     assert [command for command in COMMANDS if command not in tested] == []
     assert tested <= set(COMMANDS)
     scripts = {command for command in INLINE if "benchmarks/" not in command}
@@ -247,6 +255,16 @@ def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
         code, output, errors = run(command)
         assert code == 0, errors
         assert "TS-SB-ECE" in output
+
+
+def test_a_study_is_run_and_reported(run, tmp_path):
+    code, output, errors = run(f"{STUDY} --seeds=0 --objectives=focal {TINY}")
+    assert code == 0, errors
+    assert re.search(r"^focal +1 +[0-9.]+ ", output, re.M)
+    code, output, errors = run(REPORT_STUDY)
+    assert code == 0, errors
+    assert re.search(r"^Focal +1 ", output, re.M)
+    assert (tmp_path / "report.html").exists()
 
 
 @pytest.mark.parametrize("command", ENDS)

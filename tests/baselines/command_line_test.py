@@ -182,7 +182,7 @@ def folder(tmp_path_factory):
         ("tune.py", "--also=bach_size=1 --output_dir={}/t", "--also must be"),
         (
             "tune.py",
-            "--tpu=local --parallel=2 --output_dir={}/t",
+            "--secondary=sb_ece --tpu=local --parallel=2 --output_dir={}/t",
             "--tpu is used by one run at a time: --parallel must be 1",
         ),
         (
