@@ -44,5 +44,5 @@ def get_config():
     config.search.threshold = (0.3, 0.5, 0.7)
     config.search.temperature = (0.03, 0.1, 0.3)
     config.search.beta = (1.0, 3.0, 5.0)
-    config.search.l2 = ()
+    config.search.l2 = (2e-4,)
     return config
