@@ -12,6 +12,7 @@ import runpy
 
 import matplotlib
 import pytest
+from matplotlib import pyplot
 
 import caltrain_tf as ct
 
@@ -67,6 +68,9 @@ ROOMS = (
 def in_a_new_folder(tmp_path, monkeypatch):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
+    yield
+    # Scripts of the gallery draw with pyplot, which keeps every figure.
+    pyplot.close("all")
 
 
 def blocks_of(text):
