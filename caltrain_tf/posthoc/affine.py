@@ -419,7 +419,7 @@ def likelihood(rows, parameters):
         losses = _subtract_labels(apply(parameters, inputs), labels)
         return total(np.ones(len(labels)), weights), total(losses, weights)
 
-    mass, value = np.sum(rows.map(block), axis=0)
+    mass, value = rows.sum(block)
     return value / mass
 
 

@@ -184,7 +184,14 @@ class Data:
         Returns:
             What the calls returned, in the order of the rows.
         """
-        pairs = self.map_blocks(function, check)
+        return self._collect(self.map_blocks(function, check))
+
+    def sum(self, function, check=False):
+        """The sum of what `map` returns, which a stream need not keep."""
+        pairs = self.map_blocks(function, check, fold=_sum_of_pairs)
+        return np.sum(self._collect(pairs), axis=0)
+
+    def _collect(self, pairs):
         if not pairs:
             raise ValueError(
                 "`sample_weight` must have a positive weight, and `labels` one "
@@ -198,6 +205,11 @@ class Data:
     def changed(self, function):
         """The same with a function applied to the logits."""
         return Changed(self, function)
+
+
+def _sum_of_pairs(pairs):
+    results, odd = zip(*pairs, strict=True)
+    return [(np.sum(results, axis=0), all(odd))]
 
 
 class Rows(Data):
@@ -220,8 +232,13 @@ class Rows(Data):
         self.start = start
         self.num_classes = max(values.shape[1], 2)
 
-    def map_blocks(self, function, check):
-        """As `map`, of pairs: the results, and whether blocks look odd."""
+    def map_blocks(self, function, check, fold=None):
+        """As `map`, of pairs: the results, and whether blocks look odd.
+
+        A stream replaces the pairs by what `fold` makes of them, batch by
+        batch.
+        """
+        del fold
 
         def block(i, j):
             return [
@@ -326,10 +343,12 @@ class Changed(Data):
         self.function = function
         self.num_classes = data.num_classes
 
-    def map_blocks(self, function, check):
+    def map_blocks(self, function, check, fold=None):
         """As `Rows.map_blocks`."""
         return self.data.map_blocks(
-            lambda logits, *rest: function(self.function(logits), *rest), check
+            lambda logits, *rest: function(self.function(logits), *rest),
+            check,
+            fold,
         )
 
     def blocks(self):
@@ -375,11 +394,13 @@ class Stream(Data):
                 return self
         return _joined(parts)
 
-    def map_blocks(self, function, check):
+    def map_blocks(self, function, check, fold=None):
         """As `Rows.map_blocks`."""
         results = []
         for rows in self._rows():
             results += rows.map_blocks(function, check)
+            if fold is not None and results:
+                results = fold(results)
         return results
 
     def blocks(self):

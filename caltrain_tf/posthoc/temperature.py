@@ -227,7 +227,7 @@ def survey(rows):
             total(square - mean**2, weights),
         )
 
-    sums = np.sum(rows.map(block, check=True), axis=0)
+    sums = rows.sum(block, check=True)
     squares, weight, wrong, square, slope, curvature = sums
     if not np.isfinite(square):
         raise ValueError(
@@ -313,7 +313,7 @@ def _succession(rows, view):
             log_sum, _, _ = row_moments(shift(logits), math.exp(position))
             return total(np.exp(-log_sum), weights)
 
-        return sum(rows.map(block)) / view.weight - target
+        return rows.sum(block) / view.weight - target
 
     low = math.log(LOWEST / view.spread)
     high = math.log(HIGHEST / view.spread)
@@ -401,7 +401,7 @@ def likelihood(rows, inverse):
             total(variance, weights),
         )
 
-    return np.sum(rows.map(block), axis=0)
+    return rows.sum(block)
 
 
 class Search:

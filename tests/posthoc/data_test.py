@@ -259,6 +259,30 @@ def test_a_stream_of_tokens_has_the_temperature_of_arrays(dtype, monkeypatch):
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
 
 
+def test_sums_over_a_stream_keep_one_term(monkeypatch):
+    monkeypatch.setattr(data, "SMALL_BYTES", 0)
+    logits, labels = calibrated(200, 3, seed=0)
+    batches = [
+        (logits[i : i + 20], labels[i : i + 20]) for i in range(0, 200, 20)
+    ]
+    stream = data.read(batches)
+    assert isinstance(stream, data.Stream)
+    kept = []
+
+    def fold(pairs):
+        kept.append(len(pairs))
+        return data._sum_of_pairs(pairs)
+
+    def block(logits, labels, weights):
+        return len(labels), logits.sum()
+
+    assert len(stream.map_blocks(block, False, fold)) == 1
+    # Of a batch, which is one block here, and of all before it.
+    assert kept == [1] + [2] * 9
+    count, total = stream.sum(block)
+    assert count == 200 and total == pytest.approx(logits.sum(), rel=1e-9)
+
+
 def test_a_stream_holds_two_batches_at_most(monkeypatch):
     alive, most = [0], [0]
 
