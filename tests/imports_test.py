@@ -18,7 +18,7 @@ CALLBACKS = ({"losses", "metrics", "posthoc"}, {"keras", "numpy"})
 ROOMS = {
     "ops": (set(), {"keras"}),
     "losses": ({"ops"}, {"keras"}),
-    "metrics": ({"ops"}, {"keras", "numpy"}),
+    "metrics": ({"ops"}, {"keras", "numpy", "scipy"}),
     "posthoc": (
         {"ops", "metrics"},
         # TensorFlow: for its datasets, where a user hands one over.

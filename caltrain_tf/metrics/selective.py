@@ -11,6 +11,7 @@ the smallest weight as one.
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import digamma
 
 from caltrain_tf.checks import check_number
 from caltrain_tf.metrics.binned import sort_together
@@ -18,10 +19,6 @@ from caltrain_tf.metrics.inputs import top_labels
 
 # How far rounding of weights may move a risk.
 WEIGHT_ROUNDING = 1e-6
-# Coefficients of 1/x^2, 1/x^4, ... in the asymptotic series of the digamma
-# function. From x = 9 on, what is left out is below 1e-13.
-DIGAMMA_SERIES = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132)
-DIGAMMA_SHIFT = 8
 
 
 class RiskCoverageCurve(NamedTuple):
@@ -142,7 +139,7 @@ def aurc_of_confidence(confidence, correct, weight=None):
     # r_k = (errors_before + (k - mass_before) rate) / k. The sum over k of the
     # group is that of 1/k, a difference of the digamma function.
     rate = (errors - errors_before) / (mass - mass_before)
-    harmonic = np.diff(_digamma(np.concatenate([[1.0], mass + 1])))
+    harmonic = np.diff(digamma(np.concatenate([[1.0], mass + 1])))
     risks = wrong + (errors_before - mass_before * rate) @ harmonic
     area = (risks - (rate[0] + wrong / total) / 2) / (total - 1)
     return float(np.clip(area, 0, 1))
@@ -226,16 +223,3 @@ def _accumulate(confidence, correct, weight):
         errors = np.cumsum(np.where(correct, 0.0, weight))
     last = np.append(np.flatnonzero(np.diff(confidence)), len(confidence) - 1)
     return confidence[last], mass[last], errors[last]
-
-
-def _digamma(x):
-    """The logarithmic derivative of the gamma function, for x >= 1."""
-    shifted = x + DIGAMMA_SHIFT
-    square = shifted**-2
-    series = np.zeros_like(x)
-    for coefficient in reversed(DIGAMMA_SERIES):
-        series = (series + coefficient) * square
-    value = np.log(shifted) - 0.5 / shifted + series
-    for step in range(DIGAMMA_SHIFT):
-        value -= 1 / (x + step)
-    return value

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
-from caltrain_tf.metrics import selective
 from tests.metrics import naive
 from tests.metrics.cases import CASES
 from tests.metrics.cases import probabilities
@@ -146,13 +145,6 @@ def test_the_smallest_weight_is_one_example():
         value = metrics.coverage_at_risk(probs, labels, risk, **weighted)
         expected = metrics.coverage_at_risk(*repeated, risk)
         assert value == pytest.approx(expected, abs=1e-12)
-
-
-def test_digamma_is_the_sum_of_reciprocals():
-    n = np.arange(1.0, 2001)
-    expected = np.cumsum(1 / n)
-    value = selective._digamma(n + 1) - selective._digamma(np.ones(1))
-    np.testing.assert_allclose(value, expected, rtol=1e-13)
 
 
 def test_a_bootstrap_reads_the_options():
