@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from caltrain_tf.checks import check_count
+from caltrain_tf.losses.base import SHARED
 from caltrain_tf.losses.base import SHARED_CHECKS
 from caltrain_tf.losses.base import batch_value
 from caltrain_tf.losses.base import check_agreement
@@ -41,9 +42,11 @@ class Groupwise(keras.losses.Loss):
             callable that `keras.losses.get` knows and that returns a value for
             each example.
         num_groups: Number of groups.
-        from_logits: Whether predictions are logits.
+        from_logits: Whether predictions are logits. By default what `loss`
+            says, and False where it is a name.
         name: The loss's name.
-        ignore_class: Label of the examples that do not count, such as -1.
+        ignore_class: Label of the examples that do not count, such as -1. By
+            default what `loss` says.
         reduction: As in `keras.losses.Loss`, of a copy of the batch's value
             for each example that counts.
         dtype: Data type of the result; the computation is in float32.
@@ -67,7 +70,7 @@ class Groupwise(keras.losses.Loss):
         self,
         loss,
         num_groups,
-        from_logits=False,
+        from_logits=None,
         name="groupwise",
         *,
         ignore_class=None,
@@ -76,12 +79,16 @@ class Groupwise(keras.losses.Loss):
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.num_groups = check_count("num_groups", num_groups)
-        self._shared = check_options(
-            {"from_logits": from_logits, "ignore_class": ignore_class},
-            SHARED_CHECKS,
-        )
+        given = {"from_logits": from_logits, "ignore_class": ignore_class}
+        given = {k: v for k, v in given.items() if v is not None}
+        given = check_options(given, SHARED_CHECKS)
+        self.loss = get(loss, **given)
+        self._shared = {
+            option: given.get(option, getattr(self.loss, option, default))
+            for option, default in SHARED.items()
+            if option != "multi_label"
+        }
         self.__dict__.update(self._shared)
-        self.loss = get(loss, **self._shared)
         check_agreement(
             "loss", self.loss, {**self._shared, "multi_label": False}, "group"
         )

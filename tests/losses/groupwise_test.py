@@ -60,6 +60,20 @@ def test_group_errors_do_not_cancel():
     )
 
 
+def test_options_that_are_not_given_are_those_of_the_loss():
+    inner = ct.losses.SBECE(from_logits=True, ignore_class=-1)
+    loss = ct.losses.Groupwise(inner, 4)
+    assert loss.from_logits is True and loss.ignore_class == -1
+    given = ct.losses.Groupwise(inner, 4, from_logits=True, ignore_class=-1)
+    assert loss.get_config() == given.get_config()
+    assert float(loss(BOTH, LOGITS)) == float(given(BOTH, LOGITS))
+    config = {"name": "mmce", "from_logits": True}
+    assert ct.losses.Groupwise(config, 2).from_logits is True
+    of_keras = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert ct.losses.Groupwise(of_keras, 2).from_logits is True
+    assert ct.losses.Groupwise("mmce", 2).from_logits is False
+
+
 @pytest.mark.parametrize("secondary", ["sb_ece", "mmce", "esd", "acls"])
 def test_the_other_part_of_a_composite_loss_sees_class_ids(secondary):
     inner = get(secondary, from_logits=True)
