@@ -1,17 +1,18 @@
-r"""Scales a network's outputs and says what that does to its calibration.
+r"""Scales a network's outputs and prints the effect on its calibration.
 
 python baselines/calibrate.py --run_dir=runs/focal+sb_ece
 python baselines/calibrate.py --outputs=network.npz
 
-The first takes the predictions of a run; the second a file with the arrays
-`calibration_logits`, `calibration_labels`, `test_logits` and `test_labels` of
-any network. Temperatures are fitted on the calibration part alone.
+The first command reads the predictions of a run. The second reads a file with
+the arrays `calibration_logits`, `calibration_labels`, `test_logits` and
+`test_labels` of any network. Temperatures are fitted on the calibration split
+alone.
 
-A file with `clean_logits`, `clean_labels`, `corrupted_logits` (corruptions,
-severities, examples, classes) and `corrupted_labels` (examples) gets a second
-table, of the means over corruptions at each severity. Temperatures are fitted
-on the first half of the clean examples, and the second half is the clean test
-set. The corrupted images must not be those of the first half.
+For a file with `clean_logits`, `clean_labels`, `corrupted_logits` (corruptions,
+severities, examples, classes) and `corrupted_labels` (examples), a second table
+shows the means over corruptions at each severity. Temperatures are fitted on
+the first half of the clean examples, and the second half is the clean test set.
+The corrupted images must not be those of the first half.
 """
 
 import pathlib
@@ -21,7 +22,9 @@ import numpy as np
 from absl import flags
 
 RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of a finished run.")
-OUTPUTS = flags.DEFINE_string("outputs", None, "File of a network's outputs.")
+OUTPUTS = flags.DEFINE_string(
+    "outputs", None, "An .npz file with a network's outputs."
+)
 SPLITS = ("calibration", "test")
 SHIFTED = ("clean", "corrupted")
 
@@ -43,7 +46,7 @@ def read_run(folder):
 
 
 def read_outputs(path):
-    """The same of a file; also of the split `corrupted`, if there is one."""
+    """The same for a file, and the split `corrupted` if the file has it."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
@@ -85,7 +88,7 @@ def read_outputs(path):
 
 
 def shift_rows(splits, calibrators):
-    """Measures of all sets, as `ct.evaluation.evaluate_shift` has them."""
+    """Measures of all sets, in the form of `ct.evaluation.evaluate_shift`."""
     from caltrain_tf import metrics
 
     corrupted, labels = splits["corrupted"]

@@ -1,7 +1,7 @@
-"""What the scripts share: flags, a quiet start, errors of one line.
+"""Code shared by the scripts: flags, a quiet start, one-line errors.
 
-Nothing of `caltrain_tf` is imported at the top: importing it starts TensorFlow,
-and `--help` or a mistyped flag should not wait for that.
+`caltrain_tf` is not imported at the top of this file: the import starts
+TensorFlow, and `--help` or a mistyped flag should not wait for that.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ def define_config(default, help_string):
     return config_flags.DEFINE_config_file(
         "config",
         path,
-        f"{help_string} --config.<key>=<value> changes a setting of it, such "
-        "as --config.epochs=10.",
+        f"{help_string} --config.<key>=<value> changes one of its settings, "
+        "such as --config.epochs=10.",
         lock_config=True,
     )
 
@@ -73,7 +73,7 @@ def define_training(default_config):
         "secondary",
         None,
         "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, sb_marginal_ece, "
-        "esd, mdca, dca, mbls, acls, or none.",
+        "esd, mdca, dca, mbls, acls or none.",
     )
     flags.DEFINE_bool(
         "interleaved",
@@ -81,7 +81,9 @@ def define_training(default_config):
         "Optimise the secondary loss on a held-out part of the training set.",
     )
     flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
-    flags.DEFINE_integer("num_gpus", None, "GPUs to use; all by default.")
+    flags.DEFINE_integer(
+        "num_gpus", None, "Number of GPUs to use; all by default."
+    )
     flags.DEFINE_bool(
         "multi_worker", False, "Whether TF_CONFIG names several machines."
     )
@@ -89,11 +91,11 @@ def define_training(default_config):
         "output_dir",
         None,
         "Folder of the run; runs/<primary>+<secondary> by default. The same "
-        "command goes on with a run that was stopped.",
+        "command resumes a run that was stopped.",
     )
     flags.DEFINE_string("data_dir", None, "Folder of TensorFlow Datasets.")
     flags.DEFINE_string(
-        "init_from", None, "A `.keras` file whose weights to start from."
+        "init_from", None, "A `.keras` file with the initial weights."
     )
     flags.DEFINE_list(
         "profile_steps",
@@ -104,21 +106,24 @@ def define_training(default_config):
 
 
 def define_pool():
-    """Defines the flags that say where several runs are done."""
+    """Defines the flags that say where several runs are executed."""
     flags.DEFINE_integer(
         "parallel",
         1,
-        "Runs at a time on this machine, which share its processor and GPUs.",
+        "Number of runs at a time on this machine; they share its processor "
+        "and GPUs.",
     )
     flags.DEFINE_string(
         "ray",
         None,
-        "Do the runs on a Ray cluster: `auto` for the one of this machine, "
-        "`local` for a new one on this machine alone, or its address. Folders "
-        "must be ones that all nodes see.",
+        "Execute the runs on a Ray cluster: `auto` for the cluster of this "
+        "machine, `local` for a new cluster on this machine alone, or the "
+        "address of a cluster. All nodes must be able to access the folders.",
     )
-    flags.DEFINE_integer("run_cpus", 1, "With --ray, processors of one run.")
-    flags.DEFINE_float("run_gpus", 0, "With --ray, GPUs of one run.")
+    flags.DEFINE_integer(
+        "run_cpus", 1, "With --ray, number of processors for one run."
+    )
+    flags.DEFINE_float("run_gpus", 0, "With --ray, number of GPUs for one run.")
 
 
 def open_pool():

@@ -1,12 +1,12 @@
-"""Makes one page of tables and figures of finished runs.
+"""Writes one page with tables and figures of finished runs.
 
 python baselines/report.py runs/ --output=report.html
 python baselines/report.py report_rows/ --output=again.html
 
-RUNS are folders of runs, at any depth, or of the rows of an earlier report. The
-page needs nothing else. Beside it come `<name>_rows/`, from which the same page
-can be made again, and `<name>_tables/` with the tables as CSV, Markdown and
-LaTeX.
+The arguments are folders that contain runs, at any depth, or the rows of an
+earlier report. The page is self-contained. The script also writes
+`<name>_rows/`, from which the same page can be made again, and `<name>_tables/`
+with the tables as CSV, Markdown and LaTeX.
 """
 
 import os
@@ -17,15 +17,15 @@ import sys
 import command_line
 from absl import flags
 
-OUTPUT = flags.DEFINE_string("output", "report.html", "The page.")
+OUTPUT = flags.DEFINE_string("output", "report.html", "File of the page.")
 DIRICHLET = flags.DEFINE_bool(
     "dirichlet",
     False,
     "Fit Dirichlet calibration to the predictions of runs whose results do not "
-    "have it; takes seconds to minutes per run.",
+    "include it; this takes seconds to minutes per run.",
 )
 OVERWRITE = flags.DEFINE_bool(
-    "overwrite", False, "Replace files that are not of an earlier report."
+    "overwrite", False, "Replace files that no earlier report has written."
 )
 
 

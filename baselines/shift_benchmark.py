@@ -3,9 +3,9 @@
 python baselines/shift_benchmark.py --run_dir=runs/focal+sb_ece
 python baselines/shift_benchmark.py --run_dir=runs --corrupted_dir=CIFAR-10-C
 
-Corrupted sets are those of `--corrupted_dir`, else those of TensorFlow
-Datasets, else they are made on the fly. Sets whose predictions are there are
-not computed again.
+The corrupted sets are read from `--corrupted_dir` or from TensorFlow Datasets;
+if neither has them, they are generated on the fly. Predictions that are already
+in the run folder are not computed again.
 """
 
 import os
@@ -16,39 +16,46 @@ from absl import flags
 RUN_DIR = flags.DEFINE_list(
     "run_dir", None, "A run, several runs, or a folder of runs.", required=True
 )
-DATA_DIR = flags.DEFINE_string("data_dir", None, "TensorFlow Datasets' folder.")
+DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of TensorFlow Datasets."
+)
 CORRUPTED_DIR = flags.DEFINE_string(
     "corrupted_dir",
     None,
-    "Folder of <corruption>.npy and labels.npy, as CIFAR-10-C and CIFAR-100-C "
-    "are distributed.",
+    "Folder with <corruption>.npy and labels.npy, as CIFAR-10-C and "
+    "CIFAR-100-C are distributed.",
 )
 FROST_DIR = flags.DEFINE_string(
-    "frost_dir", None, "Frost photographs for sets that are made on the fly."
+    "frost_dir",
+    None,
+    "Folder of frost photographs for sets that are generated on the fly.",
 )
 CORRUPTIONS = flags.DEFINE_list(
-    "corruptions", None, "Which corruptions; all 15 by default."
+    "corruptions", None, "Corruptions to evaluate; all 15 by default."
 )
-SEVERITIES = flags.DEFINE_list("severities", list("12345"), "Which severities.")
+SEVERITIES = flags.DEFINE_list(
+    "severities", list("12345"), "Severities to evaluate."
+)
 NUM_EXAMPLES = flags.DEFINE_integer(
     "num_examples",
     None,
-    "Only the first examples of each test set.",
+    "Use only this many first examples of each test set.",
     lower_bound=1,
 )
 BATCH_SIZE = flags.DEFINE_integer(
-    "batch_size", 256, "Of inference.", lower_bound=1
+    "batch_size", 256, "Batch size of inference.", lower_bound=1
 )
 KEEP_PREDICTIONS = flags.DEFINE_enum(
     "keep_predictions",
     "float32",
     ["float32", "float16", "no"],
-    "How predictions of corrupted sets are kept: 15 GB of ImageNet-C in "
-    "float32. Without them, a run that is stopped starts again.",
+    "Precision in which the predictions of corrupted sets are kept; ImageNet-C "
+    "takes 15 GB in float32. With `no`, an evaluation that is stopped starts "
+    "again from the beginning.",
 )
 TPU = flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
 NUM_GPUS = flags.DEFINE_integer(
-    "num_gpus", None, "GPUs to use; all by default."
+    "num_gpus", None, "Number of GPUs to use; all by default."
 )
 MULTI_WORKER = flags.DEFINE_bool(
     "multi_worker", False, "Whether TF_CONFIG names several machines."
@@ -56,7 +63,7 @@ MULTI_WORKER = flags.DEFINE_bool(
 
 
 def main(_):
-    """Evaluates each run, and compares them where there are several."""
+    """Evaluates each run, and compares them if there are several."""
     import caltrain_tf as ct
     from caltrain_tf import checks
     from caltrain_tf.experiments import shift

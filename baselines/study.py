@@ -1,4 +1,4 @@
-r"""Trains all primary x secondary losses x seeds, or chosen ones.
+r"""Trains all primary x secondary losses x seeds, or selected objectives.
 
 python baselines/study.py --config=configs/cifar10.py --output_dir=studies/paper
 python baselines/study.py --config=configs/quickstart.py \
@@ -7,11 +7,11 @@ python baselines/study.py --config=configs/quickstart.py \
 python baselines/study.py --config=configs/cifar10.py --ray=auto --run_cpus=8 \
       --run_gpus=1 --output_dir=studies/paper
 
-Each run is a process of its own and a run folder of its own,
-`<output_dir>/<objective>/seed<k>`, with what the process says in `log.txt`.
-Stopped at any moment, the same command goes on; finished runs are skipped, and
-one that fails does not stop the others. The predictions of `--shift` stay in
-`predictions/` of each run.
+Each run has its own process and its own folder,
+`<output_dir>/<objective>/seed<k>`; the output of the process is in `log.txt`.
+The same command resumes a study that was stopped at any moment and skips
+finished runs. A run that fails does not stop the others. `--shift` keeps its
+predictions in `predictions/` of each run.
 """
 
 import command_line
@@ -38,31 +38,39 @@ SECONDARIES = flags.DEFINE_list(
 OBJECTIVES = flags.DEFINE_list(
     "objectives",
     None,
-    "Exactly these, instead of all pairs: nll, focal+sb_ece, "
+    "Objectives to train instead of all pairs, such as nll,focal+sb_ece,"
     "nll+s_avuc-interleaved.",
 )
-SEEDS = flags.DEFINE_list("seeds", list("0123456789"), "Seeds.")
+SEEDS = flags.DEFINE_list(
+    "seeds", list("0123456789"), "Seeds of each objective."
+)
 TUNED = flags.DEFINE_string(
     "tuned",
     None,
-    "Settings of single objectives, which win over --config.x.y: what "
-    "baselines/tune.py made (its best.json, or a folder of them), or a JSON "
-    'file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
+    "Settings of single objectives, which override --config.x.y: the result of "
+    "baselines/tune.py (a best.json, or a folder of them), or a JSON file such "
+    'as {"focal+sb_ece": {"loss.beta": 0.3}}.',
 )
-SHIFT = flags.DEFINE_bool("shift", False, "Measure each run under shift, too.")
+SHIFT = flags.DEFINE_bool("shift", False, "Also measure each run under shift.")
 SHIFT_CORRUPTIONS = flags.DEFINE_list(
-    "shift_corruptions", None, "Which corruptions; all 15 by default."
+    "shift_corruptions",
+    None,
+    "With --shift, corruptions to evaluate; all 15 by default.",
 )
 SHIFT_SEVERITIES = flags.DEFINE_list(
-    "shift_severities", list("12345"), "Which severities."
+    "shift_severities", list("12345"), "With --shift, severities to evaluate."
 )
 SHIFT_EXAMPLES = flags.DEFINE_integer(
-    "shift_examples", None, "Only the first examples of each test set."
+    "shift_examples",
+    None,
+    "With --shift, use only this many first examples of each test set.",
 )
-DATA_DIR = flags.DEFINE_string("data_dir", None, "TensorFlow Datasets' folder.")
+DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of TensorFlow Datasets."
+)
 TPU = flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
 NUM_GPUS = flags.DEFINE_integer(
-    "num_gpus", None, "GPUs of each run on this machine."
+    "num_gpus", None, "Number of GPUs of each run on this machine."
 )
 command_line.define_pool()
 # What a study varies, by the flag that says how.
@@ -119,7 +127,7 @@ def read_runs():
 
 
 def main(_):
-    """Does the runs, and prints what came of them."""
+    """Executes the runs, and prints their results."""
     from caltrain_tf.experiments import build
     from caltrain_tf.experiments import study
 

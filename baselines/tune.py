@@ -6,13 +6,14 @@ python baselines/tune.py --config=configs/quickstart.py --primary=focal \
       --secondary=sb_ece --config.search.beta="(0.3, 1.0)" \
       --config.search.temperature="()" --config.search.l2="()"
 
-First the secondary loss's threshold, then its temperature, its weight beta and
-the weight decay, with the values of `config.search`; then what --also names,
-such as --also=loss.options.sb_ece.num_bins=5,50. The best trial has the
-lowest ECE on the calibration split among those that give up less than one
-percentage point of accuracy. Each trial is a process and a run folder of its
-own, `<output_dir>/trials/<values>`. The same command goes on with what was
-stopped, and tries again what failed.
+The script tunes the threshold of the secondary loss, then its temperature, its
+weight beta and the weight decay, with the values of `config.search`, and then
+the settings that --also names, such as
+--also=loss.options.sb_ece.num_bins=5,50. The best trial has the lowest ECE on
+the calibration split among those that give up less than one percentage point of
+accuracy. Each trial has its own process and its own run folder,
+`<output_dir>/trials/<values>`. The same command resumes stopped trials and
+retries failed trials.
 """
 
 import os
@@ -26,32 +27,32 @@ flags.DEFINE_enum(
     "strategy",
     "sequential",
     ("sequential", "joint"),
-    "One parameter after the other, or all at once by a tree-structured Parzen "
-    "estimator between the extremes of `config.search`.",
+    "Tune one parameter after the other, or all at once with a tree-structured "
+    "Parzen estimator between the extremes of `config.search`.",
 )
 flags.DEFINE_multi_string(
     "also",
     [],
-    "Another setting to tune after these, --also=batch_size=64,256; may be "
-    "given several times.",
+    "Another setting to tune after those of `config.search`, such as "
+    "--also=batch_size=64,256; may be given several times.",
 )
 flags.DEFINE_integer(
     "trials",
     None,
-    "The most trials in total; all values of `config.search` by default, 20 of "
-    "a joint search.",
+    "Largest number of trials; by default all values of `config.search`, or 20 "
+    "for a joint search.",
     lower_bound=1,
 )
 command_line.define_pool()
-# Of a run; here it is the tuning's.
+# `define_training` describes it as the folder of a run.
 flags.FLAGS["output_dir"].help = (
     "Folder of the tuning; tuning/<primary>+<secondary> by default. The same "
-    "command goes on with a tuning that was stopped."
+    "command resumes a tuning that was stopped."
 )
 
 
 def main(_):
-    """Tunes as the flags say, and prints what was found."""
+    """Tunes as the flags say, and prints the best values."""
     from caltrain_tf.experiments import build
     from caltrain_tf.experiments import tune
     from caltrain_tf.experiments.config import run_name

@@ -1,9 +1,9 @@
-r"""WRN-28-10 on CIFAR-100; otherwise as `cifar10.py`.
+r"""WRN-28-10 on CIFAR-100, with the other settings of `cifar10.py`.
 
   python baselines/cifar/train.py --config=configs/cifar100.py \
       --primary=focal --secondary=s_avuc --tpu=local
 
-The paper has 78.1% accuracy and an ECE of 1.57% for focal + S-AvUC.
+The paper reports 78.1% accuracy and an ECE of 1.57% for focal + S-AvUC.
 """
 
 import pathlib

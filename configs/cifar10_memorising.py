@@ -3,9 +3,9 @@ r"""WRN-10-1 on 2,000 images of CIFAR-10: a network that memorises them.
 python baselines/study.py --config=configs/cifar10_memorising.py \
       --output_dir=studies/memorising --objectives=nll,focal,mse --seeds=0,1,2
 
-Few images and no augmentation do to a small network what 200 epochs do to
-WRN-28-10: every training image is classified correctly, with confidence, and
-the test set is not. A run takes minutes on one core.
+With few images and no augmentation, a small network memorises its training set,
+as WRN-28-10 does in 200 epochs: it classifies every training image correctly
+and with confidence, but not the test set. A run takes minutes on one core.
 """
 
 import pathlib

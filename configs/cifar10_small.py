@@ -3,8 +3,8 @@ r"""WRN-10-1 on 10,000 images of CIFAR-10: a network that does not memorise.
 python baselines/study.py --config=configs/cifar10_small.py \
       --output_dir=studies/small --objectives=nll,focal,mse --seeds=0,1,2
 
-With augmentation and few epochs, images are as good as new to the network.
-A run takes minutes on one core.
+With augmentation and few epochs, the training images are nearly as new to the
+network as test images. A run takes minutes on one core.
 """
 
 import pathlib

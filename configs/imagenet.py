@@ -1,11 +1,11 @@
-r"""ResNet-50 on ImageNet, the recipe of the paper and of Uncertainty Baselines.
+r"""ResNet-50 on ImageNet: the recipe of the paper and of Uncertainty Baselines.
 
   python baselines/imagenet/train.py --config=configs/imagenet.py \
       --primary=nll --secondary=s_avuc --tpu=local
 
-Rate 0.1 x batch / 256 after five epochs of warm-up, x 0.1 at epochs 30, 60 and
-80 of 90, l2 1e-4 on kernels and biases, bfloat16. The paper has 75.6% accuracy
-and an ECE of 2.26% for NLL + S-AvUC.
+Learning rate 0.1 x batch / 256 after five epochs of warm-up, multiplied by 0.1
+at epochs 30, 60 and 80 of 90, l2 1e-4 on kernels and biases, bfloat16. The
+paper reports 75.6% accuracy and an ECE of 2.26% for NLL + S-AvUC.
 """
 
 import pathlib

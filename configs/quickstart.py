@@ -1,4 +1,4 @@
-r"""WRN-10-1 on the embedded handwritten digits, in a minute on two cores.
+r"""WRN-10-1 on the embedded handwritten digits; takes a minute on two cores.
 
 python baselines/cifar/train.py --config=configs/quickstart.py \
       --primary=focal --secondary=sb_ece

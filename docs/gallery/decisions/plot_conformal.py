@@ -2,10 +2,10 @@
 Conformal prediction sets
 =========================
 
-Instead of one class, a conformal predictor returns a set of classes that holds
-the label with a probability of your choice, such as 90%. The guarantee needs no
-calibrated network, only examples that the network was not trained on; a better
-network has smaller sets.
+Instead of one class, a conformal predictor returns a set of classes that
+contains the label with a probability of your choice, such as 90%. The guarantee
+does not need a calibrated network, only examples that the network was not
+trained on. A better network has smaller sets.
 """
 
 import keras
@@ -54,8 +54,8 @@ test_logits = model.predict(x_test, verbose=0)
 # Three kinds of sets
 # -------------------
 #
-# ``"thr"`` has the smallest sets, ``"aps"`` larger ones for difficult examples,
-# and ``"raps"`` keeps unlikely classes out of them.
+# ``"thr"`` has the smallest sets, ``"aps"`` has larger sets for difficult
+# examples, and ``"raps"`` keeps unlikely classes out of the sets.
 
 print("method  coverage  mean size")
 for method in ("thr", "aps", "raps"):
@@ -67,11 +67,11 @@ for method in ("thr", "aps", "raps"):
     print(f"{method:>6} {coverage:9.2%} {size:10.2f}")
 
 # %%
-# How sure do you want to be?
-# ---------------------------
+# Choose the coverage
+# -------------------
 #
-# The coverage is what was asked for, up to the noise of 2,000 calibration
-# examples, and the price is the size of the sets.
+# The coverage equals the requested coverage, up to the noise of 2,000
+# calibration examples. A higher coverage needs larger sets.
 
 alphas = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3])
 coverages, sizes = [], []
@@ -94,7 +94,7 @@ axes[1].set(xlabel="asked for", ylabel="mean size of a set")
 # Difficult examples have larger sets
 # -----------------------------------
 #
-# The accuracy of the network, by the size of its set:
+# The accuracy of the network by the size of the set:
 
 conformal = ct.posthoc.ConformalSets("aps", alpha=0.1)
 sets = conformal.fit(calibration_logits, y_calibration).predict_set(test_logits)

@@ -2,9 +2,9 @@
 Selective prediction
 ====================
 
-A network that may say "I do not know" answers the examples of which it is most
-confident, and hands the others to a person. The risk-coverage curve says how
-many mistakes remain for each share of examples that it answers.
+A network that may abstain answers the examples for which it is most confident,
+and passes the others to a person. The risk-coverage curve shows the share of
+mistakes for each share of answered examples.
 """
 
 import keras
@@ -16,8 +16,8 @@ import caltrain_tf as ct
 # Two networks
 # ------------
 #
-# The same network after 5 epochs and after 40, when it has memorised its
-# training set.
+# These are the same network after 5 epochs and after 40 epochs, when it has
+# memorised its training set.
 
 rng = np.random.default_rng(0)
 centres = rng.normal(size=(10, 20))
@@ -59,9 +59,9 @@ for epochs, name in ((5, "5 epochs"), (35, "40 epochs")):
 # Risk and coverage
 # -----------------
 #
-# The area under the curve (AURC) puts it into one number; less is better.
-# ``coverage_at_risk`` is the share of examples that may be answered for a given
-# share of mistakes.
+# The area under the curve (AURC) summarises it in one number; lower is better.
+# ``coverage_at_risk`` is the share of examples that can be answered with a
+# given share of mistakes.
 
 for name, logits in outputs.items():
     accuracy = ct.metrics.accuracy(logits["test"], y_test, from_logits=True)
@@ -87,11 +87,11 @@ ct.figures.risk_coverage(
 )
 
 # %%
-# Where to put the threshold
-# --------------------------
+# Choose the threshold
+# --------------------
 #
-# The curve of the validation set has the thresholds. Take the one whose risk is
-# what you can bear, and use it on new examples:
+# The curve of the validation set contains the thresholds. Choose the one whose
+# risk is acceptable, and use it on new examples:
 
 logits = outputs["5 epochs"]
 curve = ct.metrics.risk_coverage_curve(logits["val"], y_val, from_logits=True)
@@ -106,5 +106,5 @@ print(
 
 # %%
 # A single temperature hardly changes the order of confidences, and so hardly
-# changes this curve: calibration says what a confidence means, refinement how
-# well it tells right from wrong. Both are needed.
+# changes this curve. Calibration says what a confidence means; refinement says
+# how well it separates right from wrong predictions. Both are needed.

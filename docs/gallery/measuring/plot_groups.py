@@ -2,9 +2,9 @@
 Calibration of groups
 =====================
 
-A network that is calibrated on the whole can be over-confident for one group
-and under-confident for another. ``ct.metrics.groupwise`` shows it,
-``ct.losses.Groupwise`` trains against it.
+A network that is calibrated overall can be over-confident for one group and
+under-confident for another. ``ct.metrics.groupwise`` measures this, and
+``ct.losses.Groupwise`` is a loss that reduces it.
 """
 
 import keras
@@ -16,8 +16,8 @@ import caltrain_tf as ct
 # Two groups
 # ----------
 #
-# Group B is a fifth of the examples, and its inputs are noisier. The last input
-# tells which group an example belongs to, not quite reliably.
+# Group B has a fifth of the examples, and its inputs are noisier. The last
+# input is a noisy indicator of the group.
 
 rng = np.random.default_rng(0)
 centres = rng.normal(size=(5, 10))
@@ -55,8 +55,8 @@ def train(loss, labels):
 
 
 # %%
-# The whole looks better than its parts
-# -------------------------------------
+# The overall error is smaller than that of each group
+# ----------------------------------------------------
 
 logits = train(ct.CompositeLoss("focal", "sb_ece", from_logits=True), y_train)
 print(
@@ -74,9 +74,9 @@ ct.figures.group_reliability(logits, y_test, names, from_logits=True)
 # A loss for each group
 # ---------------------
 #
-# ``Groupwise`` computes the calibration loss of each group and takes their
-# mean, however few examples a group has. The labels get a second column: the
-# group. At test time the groups are not needed.
+# ``Groupwise`` computes the calibration loss of each group and takes the mean
+# over groups, however few examples a group has. The labels get a second column
+# with the group. At test time the groups are not needed.
 
 loss = ct.CompositeLoss(
     "focal",
@@ -92,10 +92,10 @@ print(
 )
 
 # %%
-# The error of the worst group and the gap are smaller, that of the whole is
-# larger. How far a gap can be closed depends on what the network can see of the
-# group. Measure it with an interval: small groups have large errors by chance
-# alone.
+# The error of the worst group and the gap are smaller, and the overall error is
+# larger. How far a gap can be closed depends on how well the network can
+# recognise the group. Measure the errors with intervals: small groups have
+# large errors by chance alone.
 
 for group in "AB":
     chosen = names == group

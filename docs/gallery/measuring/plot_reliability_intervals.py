@@ -2,9 +2,9 @@
 A reliability diagram with intervals
 ====================================
 
-Two calibration errors of 2% and 3% may be the same network measured twice. The
-bootstrap says how far a value can be trusted, and how far each bar of a
-reliability diagram can.
+Two calibration errors of 2% and 3% may come from the same network, measured
+twice. This page computes bootstrap intervals of calibration errors, and exact
+intervals for the bins of a reliability diagram.
 """
 
 import matplotlib.pyplot as plt
@@ -14,7 +14,8 @@ from scipy import stats
 import caltrain_tf as ct
 
 # %%
-# A slightly over-confident classifier, measured on 1,000 and 20,000 examples:
+# The classifier is slightly over-confident. It is measured on 1,000 and on
+# 20,000 examples:
 
 rng = np.random.default_rng(0)
 
@@ -33,7 +34,8 @@ samples = {size: draw(size) for size in (1000, 20_000)}
 # --------------------
 #
 # ``bootstrap`` takes any metric. The calibration error of few examples is too
-# large on average; ``debias=True`` subtracts what noise alone would give.
+# large on average; ``debias=True`` subtracts the error expected from noise
+# alone.
 
 for size, (logits, labels) in samples.items():
     for name, metric, options in (
@@ -53,11 +55,11 @@ for size, (logits, labels) in samples.items():
         print(f"{size:6} {name:>13}: {value:6.2%} [{low:6.2%}, {high:6.2%}]")
 
 # %%
-# Intervals of bars
+# Intervals of bins
 # -----------------
 #
-# The number of correct predictions of a bin is binomial. Its exact interval
-# (Clopper and Pearson) is a quantile of the beta distribution:
+# The number of correct predictions in a bin is binomial. The bounds of its
+# exact interval (Clopper and Pearson) are quantiles of the beta distribution:
 
 
 def draw_curve(ax, logits, labels, num_bins=10):
@@ -88,5 +90,5 @@ for ax, (size, (logits, labels)) in zip(axes, samples.items(), strict=True):
     ax.set_title(f"{size:,} examples")
 
 # %%
-# With 1,000 examples, most intervals contain the diagonal, or nearly so. With
-# 20,000, nobody can doubt that this network is over-confident.
+# With 1,000 examples, most intervals contain the diagonal or nearly do. With
+# 20,000 examples, the network is clearly over-confident.

@@ -2,10 +2,9 @@
 Calibration under shift
 =======================
 
-A network and its temperature are fitted to clean images. What remains of the
-calibration when the images are noisy, blurred or foggy? ``evaluate_shift``
-measures it on the corruptions of CIFAR-10-C and ImageNet-C, which it makes on
-the fly.
+A network and its temperature are fitted to clean images. How well are they
+calibrated on noisy, blurred or foggy images? ``evaluate_shift`` measures this
+on the corruptions of CIFAR-10-C and ImageNet-C, which it generates on the fly.
 """
 
 import keras
@@ -18,8 +17,8 @@ import caltrain_tf as ct
 # Handwritten digits
 # ------------------
 #
-# They are embedded in scikit-learn: 8 x 8 pixels, enlarged to 16 x 16 colour
-# images, since corruptions are made for colour images.
+# scikit-learn contains images of digits of 8 x 8 pixels. They are enlarged to
+# 16 x 16 colour images, because the corruptions expect colour images.
 
 digits = load_digits()
 images = np.repeat(np.repeat(digits.images, 2, axis=1), 2, axis=2)
@@ -59,9 +58,9 @@ model.fit(
 # Four corruptions, three severities
 # ----------------------------------
 #
-# ``ArrayData`` holds images of your own; ``ct.data.get("cifar10")`` would give
-# those of CIFAR-10. TS and TS-SB-ECE are fitted to the clean calibration split,
-# never to corrupted images.
+# ``ArrayData`` holds your own images; ``ct.data.get("cifar10")`` returns those
+# of CIFAR-10. TS and TS-SB-ECE are fitted to the clean calibration split, never
+# to corrupted images.
 
 data = ct.data.ArrayData(
     "digits",
@@ -82,11 +81,11 @@ print(ct.evaluation.severity_table(rows))
 ct.figures.shift_lines(ct.evaluation.means_by_severity(rows))
 
 # %%
-# Each corruption by itself, without scaling:
+# Each corruption separately, without scaling:
 
 ct.figures.shift_heatmap(rows)
 
 # %%
-# The temperatures were fitted to clean images, and know nothing of noise or
-# fog: the stronger the corruption, the less they help. Measure the shift that
-# you expect before you trust a confidence.
+# The temperatures are fitted to clean images, not to noise or fog: the stronger
+# the corruption, the less they help. Measure the shift that you expect before
+# you trust a confidence.

@@ -2,10 +2,10 @@
 Compare objectives over seeds
 =============================
 
-One run says little: seeds can differ as much as objectives do. The rows of a
-study, one per run, become means with standard errors, paired tests and figures.
-These are the rows of :doc:`our study </results>`; those of your own come from
-``ct.report.collect("studies/cifar10")``.
+A single run says little: seeds can differ as much as objectives do. This page
+turns the rows of a study, one per run, into means with standard errors, paired
+tests and figures. The rows are those of :doc:`our study </results>`; use
+``ct.report.collect("studies/cifar10")`` for your own.
 """
 
 import pathlib
@@ -16,8 +16,8 @@ import caltrain_tf as ct
 # Rows
 # ----
 #
-# ``collect`` reads folders of runs, or of the rows of an earlier report. Here
-# it reads those in the repository, and one of the three settings is kept.
+# ``collect`` reads folders of runs, or the rows of an earlier report. Here it
+# reads the rows in the repository, of which one of the three settings is kept.
 
 repository = pathlib.Path(ct.__file__).parents[1]
 rows = ct.report.collect(repository / "baselines" / "cifar" / "results")
@@ -31,11 +31,11 @@ print(
 )
 
 # %%
-# Means, and what is best
-# -----------------------
+# Means and the best objective
+# ----------------------------
 #
-# As in the paper, the best objective is the one of the lowest error among those
-# that give up less than one point of accuracy.
+# As in the paper, the best objective has the lowest error among those that give
+# up less than one point of accuracy.
 
 summaries = ct.evaluation.summarize_results(results)
 for row in summaries:
@@ -53,8 +53,9 @@ ct.figures.error_bars_by_objective(summaries)
 # Is it more than chance?
 # -----------------------
 #
-# Runs of one seed share initial weights and the order of examples, so that
-# differences within seeds are tested, and p-values corrected for their number.
+# Runs of one seed share the initial weights and the order of the examples.
+# Therefore, the differences within seeds are tested, and the p-values are
+# corrected for the number of tests.
 
 for row in ct.evaluation.significance_rows(results):
     if row["comparison"] == "primary":
@@ -67,14 +68,16 @@ for row in ct.evaluation.significance_rows(results):
 # Accuracy against calibration
 # ----------------------------
 #
-# Each small point is a run, each large one the mean of an objective; the line
-# is the front of the means that no other mean beats in both.
+# Each small point is a run, and each large point is the mean of an objective.
+# The line is the Pareto front: no other mean is better in both accuracy and
+# calibration.
 
 ct.figures.accuracy_error_tradeoff(results)
 
 # %%
-# Accuracy against confidence, over the seeds of each objective: over-confident
-# below the diagonal, under-confident above it.
+# The next figure shows accuracy against confidence over the seeds of each
+# objective. Points below the diagonal are over-confident, and points above it
+# are under-confident.
 
 reliability = rows.reliability[rows.reliability["setting"] == setting]
 ct.figures.accuracy_against_confidence(reliability)

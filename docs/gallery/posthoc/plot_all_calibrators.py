@@ -2,9 +2,9 @@
 All calibrators compared
 ========================
 
-Which calibrator is worth having, and is any better than doing nothing?
-``ct.posthoc.compare`` fits each of them on folds of the calibration data,
-measures it on the rest, and says what is better beyond chance.
+Which calibrator is best, and is any of them better than doing nothing?
+``ct.posthoc.compare`` fits each calibrator on folds of the calibration data,
+measures it on the remaining fold, and tests which differences are significant.
 """
 
 import pathlib
@@ -59,11 +59,11 @@ calibration_logits = model.predict(x_calibration, verbose=0)
 test_logits = model.predict(x_test, verbose=0)
 
 # %%
-# Which are better than nothing?
-# ------------------------------
+# Which calibrators are better than nothing?
+# ------------------------------------------
 #
 # Without a list, all calibrators are compared. Each is measured on folds that
-# it has not seen; a star marks what is better than doing nothing.
+# it has not seen; a star marks calibrators that are better than doing nothing.
 
 comparison = ct.posthoc.compare(
     calibration_logits, y_calibration, num_samples=100
@@ -74,8 +74,8 @@ print(comparison)
 # On new data
 # -----------
 #
-# The comparison used the calibration split alone. On a test split the order
-# is the same, up to chance:
+# The comparison uses the calibration split alone. On a test split the order is
+# the same, up to chance:
 
 calibrators = {
     name: calibrator() for name, calibrator in ct.posthoc.CALIBRATORS.items()
@@ -103,7 +103,8 @@ for ax, title, metric in (
 # Keep one
 # --------
 #
-# A fitted calibrator is a small JSON file, a Keras layer, or part of a model.
+# A fitted calibrator can be saved as a small JSON file, used as a Keras layer,
+# or appended to a model.
 
 chosen = calibrators["MatrixScaling"]
 path = pathlib.Path(tempfile.mkdtemp()) / "matrix_scaling.json"

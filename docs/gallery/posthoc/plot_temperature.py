@@ -2,9 +2,10 @@
 Temperature scaling, three ways
 ===============================
 
-Temperature scaling divides all logits by one number. Which number depends on
-what is minimised on the calibration split: the likelihood (TS), the soft-binned
-calibration error (TS-SB-ECE) or the hard-binned one (TS-HB-ECE).
+Temperature scaling divides all logits by one number. This number depends on the
+objective that is minimised on the calibration split: the negative
+log-likelihood (TS), the soft-binned calibration error (TS-SB-ECE) or the
+hard-binned calibration error (TS-HB-ECE).
 """
 
 import matplotlib.pyplot as plt
@@ -17,8 +18,8 @@ import caltrain_tf as ct
 # ----------------------------
 #
 # Labels are drawn from the softmax of ``clean``. The classifier's logits are
-# 1.8 times as large, and its rarely wrong half is sharper still: no single
-# temperature is right for both halves.
+# 1.8 times as large, and 2.4 times as large for the examples of which it is
+# most certain: no single temperature is right for both.
 
 rng = np.random.default_rng(0)
 
@@ -58,8 +59,8 @@ for name, scaler in {"none": None, **scalers}.items():
     print(f"{name:>10} {temperature:11.3f} {ece:6.2%} {nll:6.4f}")
 
 # %%
-# Each wins by its own measure. The figure shows what they minimise, here on the
-# calibration split, as functions of the temperature:
+# Each scaler is best by its own measure. The figure shows the NLL, the SB-ECE
+# and the ECE on the calibration split as functions of the temperature:
 
 temperatures = np.geomspace(1.2, 3.5, 25)
 curves = {"TS": [], "TS-SB-ECE": [], "TS-HB-ECE": []}
@@ -91,7 +92,7 @@ for ax, (name, curve), what in zip(
     ax.set(title=name, xlabel="temperature", ylabel=what)
 
 # %%
-# The calibrated probabilities before and after:
+# Reliability diagrams before and after scaling:
 
 ct.figures.reliability_diagrams(
     {

@@ -2,9 +2,9 @@
 Binary and multi-label outputs
 ==============================
 
-A network with one output, or with one output per label and a sigmoid at each,
-is calibrated by the same losses, metrics and calibrators. Predictions of shape
-``(N, 1)`` are binary; ``multi_label=True`` makes ``(N, L)`` that many binary
+The same losses, metrics and calibrators work for a network with one output, or
+with one sigmoid output per label. Predictions of shape ``(N, 1)`` are binary;
+with ``multi_label=True``, predictions of shape ``(N, L)`` are L binary
 problems.
 """
 
@@ -17,8 +17,8 @@ import caltrain_tf as ct
 # One output
 # ----------
 #
-# A logit for class 1. With ``focal`` and ``sb_ece``, the confidence is that of
-# the predicted class, as it is with two outputs.
+# The output is the logit of class 1. With ``focal`` and ``sb_ece``, the
+# confidence is that of the predicted class, as it is with two outputs.
 
 rng = np.random.default_rng(0)
 weights = rng.normal(size=(20, 5)) / 3
@@ -78,7 +78,7 @@ print(scaler.predict_proba(logits)[:3].round(3).tolist())
 # Five labels
 # -----------
 #
-# ``multi_label=True`` goes into the loss, the metrics, the calibrator and the
+# Pass ``multi_label=True`` to the loss, the metrics, the calibrator and the
 # figure. The five problems are pooled: they share the bins and one temperature.
 
 model = train(5, y_train, multi_label=True)

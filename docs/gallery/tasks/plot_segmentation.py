@@ -3,8 +3,9 @@ A segmentation model
 ====================
 
 All leading axes of the predictions are examples, so that pixels need no
-reshaping: the logits are ``(batch, height, width, classes)`` and the labels
-``(batch, height, width)``. ``ignore_class`` leaves out pixels without a label.
+reshaping: the logits have the shape ``(batch, height, width, classes)`` and the
+labels ``(batch, height, width)``. ``ignore_class`` leaves out pixels without a
+label.
 """
 
 import keras
@@ -17,8 +18,9 @@ import caltrain_tf as ct
 # Images of discs
 # ---------------
 #
-# Three classes: background, dark disc, bright disc, under noise. Pixels near
-# an edge have no label, as in many data sets: they are marked by 255.
+# The noisy images have three classes: background, dark disc and bright disc.
+# Pixels near an edge have no label, as in many data sets: they are marked by
+# 255.
 
 rng = np.random.default_rng(0)
 SIZE = 24
@@ -50,7 +52,7 @@ x_test, y_test = draw(64)
 # Train
 # -----
 #
-# A batch of 16 images has 9,216 pixels: plenty for a calibration loss.
+# A batch of 16 images has 9,216 pixels, which is enough for a calibration loss.
 
 keras.utils.set_random_seed(0)
 model = keras.Sequential(
@@ -95,8 +97,8 @@ for name, metric in (
     print(f"{name:>8}: {before:.2%}, after TS {after:.2%}")
 
 # %%
-# A map of confidence shows where the network is unsure: at the edges, and where
-# noise hides a dark disc.
+# A map of the confidence shows where the network is uncertain: at the edges,
+# and where noise hides a dark disc.
 
 figure, axes = plt.subplots(1, 4, figsize=(10, 3), layout="constrained")
 for ax, title, image in (

@@ -2,8 +2,8 @@
 The tokens of a small language model
 ====================================
 
-A language model predicts the next token at every position: the logits are
-``(batch, time, vocabulary)``. Padding has no label and is left out by
+A language model predicts the next token at every position: the logits have the
+shape ``(batch, time, vocabulary)``. Padding has no label and is left out by
 ``ignore_class``, or by the mask of an ``Embedding`` layer.
 """
 
@@ -17,8 +17,8 @@ import caltrain_tf as ct
 # A language with known probabilities
 # -----------------------------------
 #
-# Each token depends on the two before it, by a table of probabilities. Texts
-# have different lengths and are padded with 0.
+# Each token depends on the two tokens before it, according to a table of
+# probabilities. Texts have different lengths and are padded with 0.
 
 rng = np.random.default_rng(0)
 VOCABULARY = 12
@@ -49,8 +49,8 @@ x_test, y_test = draw(512)
 # The model
 # ---------
 #
-# The embeddings of the last two tokens go through two dense layers, at every
-# position alike.
+# At every position, the embeddings of the last two tokens go through the same
+# two dense layers.
 
 keras.utils.set_random_seed(0)
 tokens = keras.layers.Input((LENGTH,), dtype="int32")
@@ -81,7 +81,7 @@ history = model.fit(
 )
 
 # %%
-# It learns its 96 texts by heart, and becomes over-confident on others:
+# The model memorises its 96 texts, and becomes over-confident on others:
 
 figure, ax = plt.subplots(figsize=(5, 3), layout="constrained")
 ax.plot(100 * np.array(history.history["ece"]), label="training")
@@ -109,7 +109,7 @@ for name, metric in (
     print(f"{name}: {before:.4f}, after TS {after:.4f}")
 
 # %%
-# The temperature can go into the model, which then samples with it:
+# The temperature can be appended to the model, which then uses it for sampling:
 
 calibrated = scaler.append_to(model)
 print(calibrated.layers[-1], calibrated.output_shape)

@@ -2,11 +2,11 @@
 How large a batch SB-ECE needs
 ==============================
 
-A calibration error of few examples is never zero: the accuracy of a bin that
-holds two examples is 0, 1/2 or 1, whatever the network says. A calibration loss
-sees this noise as an error. Here are predictions that are calibrated *exactly*,
-because their labels are drawn from them, and their calibration errors by the
-size of the batch.
+The calibration error of few examples is never zero: the accuracy of a bin that
+holds two examples is 0, 1/2 or 1, whatever the network predicts. A calibration
+loss treats this noise as an error. This page draws labels from the predictions,
+so that the predictions are calibrated *exactly*, and computes their calibration
+errors by batch size.
 """
 
 import keras
@@ -34,7 +34,8 @@ def calibrated(num_examples, num_classes=10):
 # The bias of each loss
 # ---------------------
 #
-# The mean over 30 batches of what would be 0 with endless examples:
+# The mean over 30 batches of a loss that would be 0 with infinitely many
+# examples:
 
 SIZES = [32, 64, 128, 256, 512, 1024, 2048]
 LOSSES = {
@@ -67,10 +68,10 @@ ax.set_xticks(SIZES, SIZES)
 ax.legend()
 
 # %%
-# The part of the label binning that does not go away is no noise: it also
-# counts how far the confidences inside a bin are apart. The noise falls with
-# the root of the batch size. With 512 examples, the paper's batch, it is small
-# against the errors that there are to correct; with 32 it is not.
+# With label binning, a part of the loss remains that is not noise: the spread
+# of the confidences within a bin. The noise falls with the square root of the
+# batch size. With 512 examples, the paper's batch size, it is small compared
+# with the errors to be corrected; with 32 it is not.
 #
 # Several replicas can share their examples: ``cross_replica=True`` computes the
 # loss of the global batch, so that eight replicas of 64 have the noise of 512.

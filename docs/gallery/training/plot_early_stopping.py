@@ -2,11 +2,12 @@
 Stop by refinement, then calibrate
 ==================================
 
-The validation loss has two parts: how badly the network is calibrated, which a
-temperature repairs after training, and how badly it tells the classes apart,
-which nothing repairs. They are smallest at different epochs.
-``TemperatureScaledLoss`` adds the validation loss *after* the best temperature
-to the logs of each epoch, so that ``EarlyStopping`` can watch the second part.
+The validation loss has two parts: the calibration error, which a temperature
+repairs after training, and the refinement error, which measures how badly the
+network separates the classes and cannot be repaired. They are smallest at
+different epochs. ``TemperatureScaledLoss`` adds the validation loss *after*
+scaling by the best temperature to the logs of each epoch, so that
+``EarlyStopping`` can monitor the refinement error.
 """
 
 import keras
@@ -50,10 +51,10 @@ model.compile(
 )
 
 # %%
-# Watch ``val_ts_nll``
-# --------------------
+# Monitor ``val_ts_nll``
+# ----------------------
 #
-# The callback comes before those that read what it adds.
+# The callback has to precede the callbacks that read the values it adds.
 
 history = model.fit(
     x_train,
@@ -88,8 +89,8 @@ print(
 # Then calibrate
 # --------------
 #
-# The weights of that epoch tell the classes apart best, but are not calibrated
-# yet. That is repaired now.
+# The weights of that epoch separate the classes best, but are not calibrated
+# yet. Temperature scaling calibrates them.
 
 scaler = ct.posthoc.TemperatureScaling().fit(
     model.predict(x_val, verbose=0), y_val

@@ -2,10 +2,10 @@
 Train with soft objectives in ``fit``
 =====================================
 
-Cross-entropy makes a network too sure of itself, focal loss not sure enough.
-Here the same network is trained three times on the same 2,000 examples: with
-cross-entropy (NLL), with focal loss, and with focal loss plus the soft-binned
-calibration error (SB-ECE).
+Cross-entropy makes a network over-confident, and focal loss makes it
+under-confident. This page trains the same network three times on the same 2,000
+examples: with cross-entropy (NLL), with focal loss, and with focal loss plus
+the soft-binned calibration error (SB-ECE).
 """
 
 import keras
@@ -18,7 +18,7 @@ import caltrain_tf as ct
 # The data
 # --------
 #
-# Ten overlapping clusters: no classifier can always be right.
+# The data are ten overlapping clusters: no classifier can always be right.
 
 rng = np.random.default_rng(0)
 centres = rng.normal(size=(10, 20))
@@ -38,7 +38,7 @@ x_test, y_test = draw(5000)
 # One network, three losses
 # -------------------------
 #
-# ``CompositeLoss`` adds the second loss, times ``beta``, to the first.
+# ``CompositeLoss`` adds ``beta`` times the second loss to the first.
 
 
 def train(loss):
@@ -83,8 +83,8 @@ losses = {
 runs = {name: train(loss) for name, loss in losses.items()}
 
 # %%
-# What became of the calibration
-# ------------------------------
+# Calibration and accuracy
+# ------------------------
 #
 # The calibration error and the accuracy of the test set after each epoch:
 
@@ -97,9 +97,9 @@ axes[1].set(xlabel="epoch", ylabel="accuracy (%)")
 axes[1].legend()
 
 # %%
-# In the reliability diagrams, a bar below the dashed line belongs to
-# predictions that are right less often than they claim, and a bar above it to
-# predictions that are right more often.
+# In the reliability diagrams, a bar below the dashed line shows over-confident
+# predictions, which are right less often than their confidence says, and a bar
+# above it shows under-confident predictions.
 
 outputs = {
     name: model.predict(x_test, verbose=0) for name, (model, _) in runs.items()
@@ -116,6 +116,6 @@ for name, logits in outputs.items():
     print(f"{name:>15}: ECE {ece:.2%}, accuracy {accuracy:.2%}")
 
 # %%
-# With many more epochs the network memorises its training set, on which it is
-# then calibrated without being so anywhere else. What to do then is on the page
-# :ref:`sphx_glr_auto_gallery_training_plot_interleaved.py`.
+# With many more epochs the network memorises its training set. It is then
+# calibrated on the training set and not on other data;
+# :ref:`sphx_glr_auto_gallery_training_plot_interleaved.py` shows what to do.

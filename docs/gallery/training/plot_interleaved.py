@@ -2,11 +2,11 @@
 Interleaved training
 ====================
 
-A calibration loss moves confidences to where the *training* set wants them. On
-a training set that the network has memorised, where nearly every prediction is
-right, that is the wrong way: the network becomes more confident, on the test
-set too. Interleaved training computes the calibration loss on a part of the
-training set that the other loss never sees.
+A calibration loss moves confidences towards the accuracy on the *training* set.
+If the network has memorised its training set, nearly every prediction there is
+right, and this is the wrong direction: the network becomes more confident, also
+on the test set. Interleaved training computes the calibration loss on a part of
+the training set that the primary loss never sees.
 """
 
 import keras
@@ -19,8 +19,8 @@ import caltrain_tf as ct
 # Small data, many epochs
 # -----------------------
 #
-# Ten overlapping clusters, 1,000 training examples, and enough epochs to learn
-# them by heart.
+# The data are ten overlapping clusters with 1,000 training examples. The
+# network is trained for enough epochs to memorise them.
 
 rng = np.random.default_rng(0)
 centres = rng.normal(size=(10, 20))
@@ -87,15 +87,15 @@ for name, loss in {
     describe(name, model)
 
 # %%
-# SB-ECE lowers the training error, as it should, and raises the test error.
+# SB-ECE lowers the training ECE, as it should, and raises the test ECE.
 #
 # The calibration loss on held-out examples
 # -----------------------------------------
 #
-# A fifth of the training set is set aside. In every epoch,
-# ``InterleavedModel`` first takes the compiled loss on the majority, then the
-# calibration loss on the rest. There is only one step of it in each epoch, so
-# ``beta`` is large: a ``CompositeLoss`` without a primary part has one.
+# A fifth of the training set is held out. In every epoch, ``InterleavedModel``
+# first minimises the compiled loss on the majority, then the calibration loss
+# on the held-out part. Only one step of each epoch uses the calibration loss,
+# so ``beta`` is large; ``CompositeLoss`` without a primary loss provides it.
 
 dataset = tf.data.Dataset.from_tensor_slices((x_train, y_train))
 majority = dataset.take(800).shuffle(800, seed=1).batch(64)
@@ -125,8 +125,9 @@ describe("focal, SB-ECE interleaved", model)
 ct.figures.reliability_diagrams(outputs, from_logits=True)
 
 # %%
-# The weights are those of ``model``, which is saved and used as any other.
+# The trained weights are those of ``model``, which is saved and used as any
+# other model.
 #
-# To see whether a network needs this, compare its calibration error on the
-# training set and on other data: :func:`caltrain_tf.training.warn_if_memorised`
-# does so.
+# To see whether a network needs interleaved training, compare its calibration
+# error on the training set with that on other data, as
+# :func:`caltrain_tf.training.warn_if_memorised` does.

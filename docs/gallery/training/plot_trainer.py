@@ -2,9 +2,10 @@
 The Trainer with a strategy
 ===========================
 
-``Trainer`` is a training loop over any ``tf.distribute`` strategy: a CPU, the
+``Trainer`` is a training loop for any ``tf.distribute`` strategy: a CPU, the
 GPUs of a machine, TPUs, or several machines. The loss is that of the global
-batch, so that eight replicas with a batch of 64 train as one with 512 does.
+batch, so that eight replicas with a batch of 64 train like one replica with a
+batch of 512.
 """
 
 import pathlib
@@ -18,11 +19,11 @@ import tensorflow as tf
 import caltrain_tf as ct
 
 # %%
-# A strategy, a model, data
-# -------------------------
+# Strategy, model and data
+# ------------------------
 #
-# Without arguments, ``get_strategy`` takes all GPUs of this machine, or its CPU
-# where there is none. Model and optimizer are made in its scope.
+# Without arguments, ``get_strategy`` uses all GPUs of this machine, or its CPU
+# if there is none. Create the model and the optimizer in the strategy's scope.
 
 strategy = ct.training.get_strategy()
 print("replicas:", strategy.num_replicas_in_sync)
@@ -73,10 +74,10 @@ with strategy.scope():
 # Train
 # -----
 #
-# ``cross_replica=True`` makes the calibration error that of the global batch.
+# ``cross_replica=True`` computes the calibration error of the global batch.
 # With ``run``, the loop writes checkpoints, a log and TensorBoard events into a
-# folder, and the same program goes on after it was killed. A bucket,
-# ``gs://...``, will do as well.
+# folder, and the same program resumes after it was killed. The folder may be in
+# a bucket, ``gs://...``.
 
 trainer = ct.training.Trainer(
     model,
@@ -103,7 +104,7 @@ rows = trainer.fit(
 print(sorted(path.name for path in folder.iterdir()))
 
 # %%
-# ``rows`` is what ``metrics.jsonl`` holds, one dictionary per epoch:
+# ``rows`` has the content of ``metrics.jsonl``, one dictionary per epoch:
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 for ax, names in (
