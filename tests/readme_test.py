@@ -19,6 +19,8 @@ import matplotlib
 import numpy as np
 import pytest
 
+import caltrain_tf as ct
+
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 # The code of these pages is run by `docs_test.py`.
@@ -202,6 +204,11 @@ def test_every_command_is_here():
     assert tested <= set(COMMANDS)
     scripts = {command for command in INLINE if "benchmarks/" not in command}
     assert scripts == {CALIBRATE, CALIBRATE_SHIFTED}
+
+
+def test_every_loss_is_in_the_table():
+    names = [*ct.losses.PRIMARY, *ct.losses.SECONDARY]
+    assert [name for name in names if f"`{name}`" not in README] == []
 
 
 def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
