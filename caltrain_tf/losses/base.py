@@ -113,7 +113,8 @@ def loss_function(per_example=False, **checks):
             return restore_shape(value, batch) if per_example else value
 
         def of_batch(batch, **options):
-            if batch.predictions.shape[0] == 0:
+            # A replica without examples takes part in the others' sums.
+            if batch.predictions.shape[0] == 0 and not batch.cross_replica:
                 zeros = ops.sum(batch.predictions, axis=-1)
                 return zeros if per_example else ops.sum(zeros)
             return inputs.nan_where_invalid(formula(batch, **options), batch)

@@ -51,8 +51,13 @@ def bsce_gra(batch, *, gamma=5.0, norm=1):
         Lin et al., "Uncertainty Weighted Gradients for Model Calibration",
         2025.
     """
+    smallest = batch.smallest
+    if smallest == inputs.SMALLEST_FLOAT16_PROBABILITY:
+        # The weight, up to 2^(gamma / norm), multiplies the slope 1 / p, which
+        # would not be finite in float16.
+        smallest = min(smallest * 2 ** (gamma / norm), 0.5)
     log_probs = predictions.log_probabilities(
-        batch.predictions, batch.from_logits, batch.smallest
+        batch.predictions, batch.from_logits, smallest
     )
     probs = ops.stop_gradient(
         predictions.probabilities(batch.predictions, batch.from_logits)

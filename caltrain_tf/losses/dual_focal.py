@@ -81,12 +81,21 @@ class DualFocal(FunctionLoss, function=dual_focal, name="dual_focal"):
 
 def _next_below(y_pred, probs):
     """For each class the largest probability below its own, `(n, classes)`."""
+    num_classes = y_pred.shape[1]
     order = ops.argsort(ops.stop_gradient(y_pred), axis=-1)
     ordered = ops.take_along_axis(y_pred, order, axis=-1)
-    values = ops.take_along_axis(probs, order, axis=-1)
     is_above = ordered[:, 1:] > ordered[:, :-1]
-    below = ops.where(is_above, values[:, :-1], 0.0)
-    below = ops.concatenate([ops.zeros_like(values[:, :1]), below], axis=-1)
-    # Classes of equal probability have the same one below them.
-    below = ops.associative_scan(ops.maximum, below, axis=1)
+    # One more than the place of the next class below, 0 where there is none.
+    # Classes of equal probability take that of the first of them: a running
+    # maximum over 1, 2, 4, ... places.
+    place = ops.where(is_above, ops.arange(1, num_classes, dtype="int32"), 0)
+    place = ops.pad(place, ((0, 0), (1, 0)))
+    step = 1
+    while step < num_classes:
+        earlier = ops.pad(place[:, :-step], ((0, 0), (step, 0)))
+        place = ops.maximum(place, earlier)
+        step *= 2
+    values = ops.take_along_axis(probs, order, axis=-1)
+    values = ops.pad(values, ((0, 0), (1, 0)))
+    below = ops.take_along_axis(values, place, axis=-1)
     return ops.take_along_axis(below, ops.argsort(order, axis=-1), axis=-1)

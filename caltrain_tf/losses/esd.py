@@ -8,11 +8,11 @@ from caltrain_tf.losses.base import loss_function
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops.replicas import gather_over_replicas
 from caltrain_tf.ops.ties import is_first_of_ties
+from caltrain_tf.ops.ties import running_sum_before
 from caltrain_tf.ops.ties import sums_over_ties
 
-# The least share of triples of distinct examples, by weight, among all: of
-# three equal weights it is 2/9, of two examples 0.
-_SMALLEST_SHARE = 1e-4
+# Below it, 1 - doubt is 1 in float64, too.
+_SMALLEST_DOUBT = 2.0**-53
 
 
 @loss_function()
@@ -62,20 +62,27 @@ def esd(batch):
     order = ops.argsort(-doubt)
     doubt, gap, weight = (ops.take(x, order) for x in (doubt, gap, weight))
     gap = weight * gap
-    terms = ops.stack([gap, ops.square(gap)], axis=1)
-    # Up to and with the last one of equal confidences, and without i itself:
-    # the sum over j of g_ij, and that of its squares.
+    # A pair j, k counts for each third example i whose confidence is at least
+    # that of both. For every k, sum over the j below it and over those tied
+    # with it; `above` and `tied` are the weights of the i.
     is_first = is_first_of_ties(doubt)
     is_last = ops.concatenate([is_first[1:], is_first[:1]])
-    running = ops.where(is_last[:, None], ops.cumsum(terms, axis=0), 0.0)
-    others = sums_over_ties(is_first, running) - terms
-    sums, squares = ops.unstack(others, 2, axis=1)
-    pairs = ops.square(sums) - squares
-    total, squared = ops.sum(weight), ops.square(weight)
-    triples = total**3 - 3.0 * total * ops.sum(squared)
-    triples = triples + 2.0 * ops.sum(squared * weight)
-    is_defined = triples > _SMALLEST_SHARE * total**3
-    mean = ops.sum(weight * pairs) / ops.where(is_defined, triples, 1.0)
+    after = ops.flip(running_sum_before(ops.flip(weight)))
+    terms = [
+        ops.where(is_first, running_sum_before(gap), 0.0),
+        ops.where(is_last, after, 0.0),
+        gap,
+        weight,
+    ]
+    sums = sums_over_ties(is_first, ops.stack(terms, axis=1))
+    gap_below, above, gap_tied, tied = ops.unstack(sums, 4, axis=1)
+    third = above + (tied - weight)
+    pairs = 2.0 * gap_below * third + (gap_tied - gap) * (third - weight)
+    # The weight of all triples, added up without a difference.
+    doubles = weight * running_sum_before(weight)
+    triples = 6.0 * ops.sum(weight * running_sum_before(doubles))
+    is_defined = triples > 0.0
+    mean = ops.sum(gap * pairs) / ops.where(is_defined, triples, 1.0)
     # Not a plain 0, so that a diverged model shows as NaN.
     return ops.where(is_defined, mean, 0.0 * mean)
 
@@ -90,7 +97,7 @@ def _confidence_and_doubt(batch):
 
     Of logits, the doubt is 1 / confidence - 1, summed without the largest
     class, which is 1: it tells saturated examples apart whose confidence is 1
-    in float32.
+    in float32, as far as float64 does.
     """
     y_pred = batch.predictions
     if not batch.from_logits:
@@ -100,4 +107,5 @@ def _confidence_and_doubt(batch):
     total = ops.sum(powers, axis=-1)
     others = ops.sum(ops.where(powers == 1.0, 0.0, powers), axis=-1)
     # Classes that share the largest logit count 1 each, but for one of them.
-    return 1.0 / total, others + (ops.round(total - others) - 1.0)
+    doubt = others + (ops.round(total - others) - 1.0)
+    return 1.0 / total, ops.where(doubt < _SMALLEST_DOUBT, 0.0, doubt)

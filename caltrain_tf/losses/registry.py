@@ -56,11 +56,11 @@ def get(identifier, **options):
 
     Args:
         identifier: A name such as `"sb_ece"`; a config, which is what
-            `keras.losses.serialize` or `loss.get_config` gives, or a dict of
-            such a name and options (`{"loss": "sb_ece", "name": "mine"}` for
-            one with a name of its own); or anything that `keras.losses.get`
-            knows: a `Loss` or a function, which is returned as it is, or the
-            name of one.
+            `keras.losses.serialize` gives for any loss and `get_config` for one
+            that has such a name, or a dict of a name and options
+            (`{"loss": "sb_ece", "name": "mine"}` for one with a name of its
+            own); or anything that `keras.losses.get` knows: a `Loss` or a
+            function, which is returned as it is, or the name of one.
         **options: Options of the loss that a name or config leaves open.
 
     Returns:
@@ -82,6 +82,12 @@ def get(identifier, **options):
         config = dict(identifier)
         if "class_name" in config:
             return keras.losses.deserialize(config)
+        if "primary" in config or "num_groups" in config:
+            raise ValueError(
+                "The config of a loss with parts must be that of "
+                "`keras.losses.serialize`, which says its class. "
+                f"Received: identifier={identifier!r}"
+            )
         kind = config.pop("loss", config.get("name"))
         check_choice("name", kind, tuple(_BY_NAME))
         return _BY_NAME[kind](**{**options, **config})

@@ -3,6 +3,7 @@
 from keras import ops
 
 from caltrain_tf.ops.ties import is_first_of_ties
+from caltrain_tf.ops.ties import running_sum_before
 from caltrain_tf.ops.ties import sums_over_ties
 
 
@@ -30,8 +31,7 @@ def laplacian_quadratic_form(points, coefficients, width):
     # Centred, so that neither factor leaves the range of float32.
     rising = ops.exp((x - 0.5) / width)
     falling = ops.exp((0.5 - x) / width)
-    before = ops.cumsum(e * rising)
-    before = ops.concatenate([ops.zeros_like(e[:1]), before[:-1]])
+    before = running_sum_before(e * rising)
     # What lies strictly to the left of equal points is the running sum at the
     # first of them; the others add 0 to that.
     is_first = is_first_of_ties(x)

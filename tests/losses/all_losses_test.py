@@ -214,6 +214,16 @@ def test_finite_at_the_edges(edge, dtype):
             assert np.isfinite(tf.cast(gradient, "float32")).all(), name
 
 
+def test_small_float16_probabilities_have_finite_gradients():
+    labels = np.array([0])
+    probs = tf.constant([[1e-4, 0.3, 0.7]], "float16")
+    for name in NAMES:
+        if name not in OF_LOGITS:
+            loss = get(name)
+            value, gradient = value_and_gradient(loss, labels, probs)
+            assert np.isfinite(value) and np.isfinite(gradient).all(), name
+
+
 def test_overflow_of_a_scaled_float16_gradient_shows():
     labels, logits = batch(8, 4)
     logits = tf.cast(logits, "float16")
@@ -388,21 +398,23 @@ class Values(keras.losses.Loss):
         return self.values
 
 
-@tf.function(jit_compile=True, reduce_retracing=True)
+@tf.function(jit_compile=True)
 def compiled_by_xla(labels, logits):
     return [get(name, from_logits=True)(labels, logits) for name in NAMES]
 
 
-in_a_graph = tf.function(
-    compiled_by_xla.python_function,
-    [tf.TensorSpec([None], "float32"), tf.TensorSpec([None, 4], "float32")],
-)
-
-
-def test_compiled_they_are_the_same():
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_compiled_they_are_the_same(one_hot):
     labels, logits = batch(11, 4)
-    labels = labels.astype("float32")
+    labels = (np.eye(4)[labels] if one_hot else labels).astype("float32")
     expected = compiled_by_xla.python_function(labels, logits)
+    in_a_graph = tf.function(
+        compiled_by_xla.python_function,
+        [
+            tf.TensorSpec([None, *labels.shape[1:]], "float32"),
+            tf.TensorSpec([None, 4], "float32"),
+        ],
+    )
     for function in (compiled_by_xla, in_a_graph):
         # XLA sums in another order: errors of 2e-7.
         np.testing.assert_allclose(

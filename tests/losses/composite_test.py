@@ -267,7 +267,9 @@ def test_saves_and_loads_without_custom_objects(tmp_path):
     )
 
 
-def test_two_replicas_have_the_gradient_of_one(two_replicas):
+# The replicas have unequal parts, the first one none at all.
+@pytest.mark.parametrize("count", [8, 0])
+def test_two_replicas_have_the_gradient_of_one(count, two_replicas):
     labels, logits = batch(21, 3)
     weights = np.random.default_rng(0).integers(0, 4, 21).astype("float32")
     losses = [
@@ -289,8 +291,7 @@ def test_two_replicas_have_the_gradient_of_one(two_replicas):
     expected = step(*map(tf.constant, (labels, logits, weights)))
 
     def share(array):
-        # The replicas have unequal parts.
-        parts = (array[:8], array[8:])
+        parts = (array[:count], array[count:])
         return two_replicas.experimental_distribute_values_from_function(
             lambda context: tf.constant(parts[context.replica_id_in_sync_group])
         )

@@ -60,3 +60,13 @@ def test_a_config_finds_its_loss_under_any_name():
 def test_unknown_names(identifier, message):
     with pytest.raises(ValueError, match=message):
         ct.losses.get(identifier)
+
+
+@pytest.mark.parametrize(
+    "loss", [ct.CompositeLoss("nll", "mmce"), ct.losses.Groupwise("mmce", 3)]
+)
+def test_a_loss_with_parts_is_got_from_what_keras_serializes(loss):
+    config = keras.losses.serialize(loss)
+    assert ct.losses.get(config).get_config() == loss.get_config()
+    with pytest.raises(ValueError, match="keras.losses.serialize"):
+        ct.losses.get(loss.get_config())
