@@ -342,8 +342,8 @@ def _may_mask(model):
 
 def _with_mask(outputs, weight):
     """Weights that are 0 where a Keras layer masked the outputs."""
-    # Arrays of JAX have no attributes; there Keras keeps masks in a table that
-    # has no public name.
+    # JAX arrays cannot carry attributes, so Keras keeps their masks in a table
+    # that has no public name.
     from keras.src import backend
 
     mask = backend.get_keras_mask(outputs)

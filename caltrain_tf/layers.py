@@ -46,7 +46,7 @@ class PredictionLayer(keras.layers.Layer):
         return inputs
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "from_probs": self.from_probs,
@@ -91,7 +91,7 @@ class Temperature(CalibrationLayer):
         return logits / self.temperature
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "temperature": self.temperature}
 
 
@@ -126,7 +126,7 @@ class EnsembleTemperature(CalibrationLayer):
         return ops.logsumexp(ops.stack(parts), axis=0)
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "temperature": self.temperature,
@@ -186,7 +186,7 @@ class Affine(CalibrationLayer):
         return logits * self.scale + self.bias
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -253,7 +253,7 @@ class ConformalSet(PredictionLayer):
         return keras.KerasTensor(shape, "bool")
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "threshold": self.threshold,

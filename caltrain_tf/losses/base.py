@@ -216,7 +216,7 @@ class FunctionLoss(keras.losses.Loss):
         )
 
     def get_config(self):
-        """Everything that the constructor takes.
+        """Returns the arguments of the constructor.
 
         A loss that has another name than its kind says its kind as `loss`.
         """

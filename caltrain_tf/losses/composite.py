@@ -148,7 +148,7 @@ class CompositeLoss(keras.losses.Loss):
         return primary + self.beta * self.part("secondary", batch)
 
     def get_config(self):
-        """Everything that the constructor takes, the parts as configs."""
+        """Returns the arguments of the constructor, the parts as configs."""
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
@@ -223,7 +223,7 @@ class PartMetric(keras.metrics.Mean):
         super().update_state(value, ops.sum(batch.sample_weight))
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "loss": keras.saving.serialize_keras_object(self.loss),

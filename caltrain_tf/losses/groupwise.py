@@ -140,7 +140,7 @@ class Groupwise(keras.losses.Loss):
         )
 
     def get_config(self):
-        """Everything that the constructor takes, the loss as a config."""
+        """Returns the arguments of the constructor, the loss as a config."""
         return {
             **super().get_config(),
             "loss": keras.saving.serialize_keras_object(self.loss),

@@ -106,7 +106,7 @@ def calibration_error(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_bins: Number of bins.
         norm: 1, 2 or `math.inf`.
@@ -117,7 +117,7 @@ def calibration_error(
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
             A weight counts as that many examples, the smallest as one; with
             `debias` a bin has (sum w)^2 / sum w^2 examples.
 
@@ -184,13 +184,13 @@ def mean_sweep_calibration_error(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         norm: 1, 2 or `math.inf`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -268,14 +268,14 @@ def reliability_curve(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_bins: Number of bins.
         binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A named tuple of `confidence`, `accuracy` and `count`, each

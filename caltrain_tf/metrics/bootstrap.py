@@ -83,7 +83,7 @@ def bootstrap(
             is never negative. It gets `from_logits` and `sample_weight` if
             they are given here.
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_samples: How often to resample.
         level: The interval's coverage.
@@ -92,8 +92,8 @@ def bootstrap(
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
-        **options: For the metric.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+        **options: Options of the metric.
 
     Returns:
         A named tuple of the `value` on all examples and the `interval`, a tuple
@@ -143,7 +143,7 @@ def on_rows(metric, inputs, options):
     """A metric as a function of some of the examples.
 
     Args:
-        metric: As of `bootstrap`.
+        metric: As in `bootstrap`.
         inputs: The arguments of `inputs.read`, as a tuple.
         options: Those of the metric, as a dictionary.
 

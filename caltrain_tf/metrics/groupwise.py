@@ -105,7 +105,7 @@ def groupwise(
             `probs`. It gets `from_logits` and `sample_weight` if they are given
             here.
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         groups: The group of each example, `(...)` or of the first axes:
             numbers, texts or any hashable objects, such as tuples of several
@@ -115,8 +115,8 @@ def groupwise(
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
-        **options: For the metric.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+        **options: Options of the metric.
 
     Returns:
         A `GroupTable`: `values` and `counts` are dictionaries by group, sorted
@@ -177,7 +177,7 @@ def rows_of_groups(examples, groups):
 
     Args:
         examples: Examples of `inputs.read`.
-        groups: As of `groupwise`.
+        groups: As in `groupwise`.
 
     Returns:
         From groups to indices of the examples that count, groups without any

@@ -205,8 +205,8 @@ def top_labels(*args, **kwargs):
     """The top-label prediction of each example.
 
     Args:
-        *args: As of `read`.
-        **kwargs: As of `read`.
+        *args: As in `read`.
+        **kwargs: As in `read`.
 
     Returns:
         Confidences `(n,)`, the largest probability of each example, at most 1;

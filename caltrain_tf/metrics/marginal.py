@@ -46,7 +46,7 @@ def marginal_calibration_error(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem, which has two classes.
+            class 1 of a binary problem, which has two classes.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_bins: Number of bins of each class.
         norm: 1, 2 or `math.inf`.
@@ -56,7 +56,7 @@ def marginal_calibration_error(
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].

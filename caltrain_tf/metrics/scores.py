@@ -27,12 +27,12 @@ def accuracy(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -64,12 +64,12 @@ def negative_log_likelihood(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float, at least 0.
@@ -122,12 +122,12 @@ def brier_score(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 2].
@@ -177,13 +177,13 @@ def average_uncertainty(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Needed only for `ignore_class`. Taken, and checked, so that all
             metrics can be called in the same way.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, log K].

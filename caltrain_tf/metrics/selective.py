@@ -42,12 +42,12 @@ def risk_coverage_curve(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A named tuple of arrays, one entry per distinct confidence, from the
@@ -99,12 +99,12 @@ def aurc(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
             A weight counts as that many examples, the smallest as one.
 
     Returns:
@@ -167,13 +167,13 @@ def coverage_at_risk(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         risk: The share of wrong answers that is allowed, in [0, 1].
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in (0, 1], or NaN where every threshold has a larger risk.

@@ -35,12 +35,12 @@ def ks_error(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -95,13 +95,13 @@ def mmce(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         width: Width of the kernel, at least 0.002.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -165,12 +165,12 @@ def smooth_calibration_error(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].

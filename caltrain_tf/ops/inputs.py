@@ -217,8 +217,8 @@ def class_range(num_classes):
 
 def _get_keras_mask(tensor):
     """The mask that a Keras layer attached to `tensor`, or None."""
-    # Arrays of JAX have no attributes; there Keras keeps masks in a table that
-    # has no public name.
+    # JAX arrays cannot carry attributes, so Keras keeps their masks in a table
+    # that has no public name.
     from keras.src import backend
 
     return backend.get_keras_mask(tensor)

@@ -51,7 +51,7 @@ class ConformalSets(PostHoc):
         seed: Seed of the random numbers. Those of `predict_set` are the same in
             each call; those of the layer go on.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 

@@ -29,7 +29,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     Args:
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 

@@ -109,11 +109,11 @@ class StructuredVectorScaling(StructuredCalibrator):
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of folds for that; of large data, only the first of them
-            are held out.
+        cv: Number of cross-validation folds. For large data, only the first
+            folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -162,11 +162,11 @@ class StructuredMatrixScaling(StructuredCalibrator):
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of folds for that; of large data, only the first of them
-            are held out.
+        cv: Number of cross-validation folds. For large data, only the first
+            folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 

@@ -97,7 +97,7 @@ class TemperatureScaling(Calibrator):
             the error alone. By default 2 num_bins / N for `"sb_ece"`, with the
             effective N of weighted examples, and 0 for `"hb_ece"`.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 

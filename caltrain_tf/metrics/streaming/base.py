@@ -47,7 +47,7 @@ class StreamingMetric(keras.metrics.Metric):
         Args:
             y_true: Class ids `(...)` or label distributions `(..., classes)`.
             y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` for
-                those of class 1 of a binary problem. A mask that a Keras layer
+                class 1 of a binary problem. A mask that a Keras layer
                 left on it is heeded.
             sample_weight: Weights, of the examples' shape `(...)` or of its
                 first axes.
@@ -88,7 +88,7 @@ class StreamingMetric(keras.metrics.Metric):
         return ops.divide_no_nan(sums[0], sums[1])
 
     def result(self):
-        """The metric of all examples since the last reset; 0 of none."""
+        """Returns the metric of all examples since the reset; 0 without any."""
         return self.value(histogram.total(ops.convert_to_tensor(self.sums)))
 
     def merge_state(self, metrics):
@@ -111,7 +111,7 @@ class StreamingMetric(keras.metrics.Metric):
         self.sums.assign(histogram.add(state, low))
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), **self._options}
 
     def __repr__(self):

@@ -77,7 +77,7 @@ class ExpectedCalibrationError(StreamingMetric):
         self.add_sums(len(self._grid.centre), len(histogram.Cells._fields))
 
     def updated(self, state, batch):
-        """The state with the confidences of a batch in their cells."""
+        """Returns the state with the confidences of a batch added."""
         return _add_confidences(state, batch, self._grid, self._cells)
 
     def _cells(self, confidence):
@@ -137,7 +137,7 @@ class KSError(StreamingMetric):
         self.add_sums(NUM_CELLS, len(histogram.Cells._fields))
 
     def updated(self, state, batch):
-        """The state with the confidences of a batch in their cells."""
+        """Returns the state with the confidences of a batch added."""
         return _add_confidences(
             state,
             batch,

@@ -126,11 +126,11 @@ class MarginalCalibrationError(StreamingMetric):
         return ops.sqrt(mean) if self.norm == 2 else mean
 
     def result(self):
-        """The metric of all examples since the last reset; 0 of none."""
+        """Returns the metric of all examples since the reset; 0 without any."""
         return super().result() if self.num_classes else ops.zeros(())
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "num_classes": self.num_classes}
 
     def _add_state_of(self, metric):
