@@ -10,14 +10,14 @@ from caltrain_tf.ops.replicas import gather_over_replicas
 from caltrain_tf.ops.ties import is_first_of_ties
 from caltrain_tf.ops.ties import sums_over_ties
 
-# The least share of triples of distinct examples, by weight, among all: of
-# three equal weights it is 2/9, of two examples 0.
+# The smallest weighted share of triples of distinct examples among all triples.
+# The share is 2/9 for three examples of equal weight, and 0 for two examples.
 _SMALLEST_SHARE = 1e-4
 
 
 @loss_function()
 def esd(batch):
-    """Expected squared difference of the two sides of calibration.
+    """Expected squared difference of cumulated accuracy and confidence.
 
     With confidences c_i, correctness a_i, and for each example i the mean
     gbar_i and the unbiased variance s_i^2 over all j other than i of
@@ -31,9 +31,10 @@ def esd(batch):
 
         sum_i sum_{j != k, both != i} g_ij g_ik / (N (N - 1) (N - 2)),
 
-    which with weights is the mean of the triples weighed by w_i w_j w_k. Fewer
-    than three examples have no variance, and a loss of 0; the authors' code
-    divides by 0 there. For more it has the same values, from N x N matrices.
+    which with weights is the mean of the triples weighted by w_i w_j w_k. Fewer
+    than three examples have no variance and a loss of 0; the authors' code
+    divides by 0 there. For more examples, the authors' code gives the same
+    values, from N x N matrices.
 
     Args:
         batch: The examples.
@@ -63,8 +64,8 @@ def esd(batch):
     doubt, gap, weight = (ops.take(x, order) for x in (doubt, gap, weight))
     gap = weight * gap
     terms = ops.stack([gap, ops.square(gap)], axis=1)
-    # Up to and with the last one of equal confidences, and without i itself:
-    # the sum over j of g_ij, and that of its squares.
+    # The sums over j of g_ij and of its squares: up to the last example of the
+    # same confidence as i, without i itself.
     is_first = is_first_of_ties(doubt)
     is_last = ops.concatenate([is_first[1:], is_first[:1]])
     running = ops.where(is_last[:, None], ops.cumsum(terms, axis=0), 0.0)
@@ -86,11 +87,11 @@ class ESD(FunctionLoss, function=esd, name="esd"):
 
 
 def _confidence_and_doubt(batch):
-    """The confidence, and what sorts examples by it in reverse, both `(n,)`.
+    """The confidence, and a doubt that sorts in reverse order, both `(n,)`.
 
-    Of logits, the doubt is 1 / confidence - 1, summed without the largest
-    class, which is 1: it tells saturated examples apart whose confidence is 1
-    in float32.
+    For logits, the doubt is 1 / confidence - 1, summed without the 1 of the
+    largest class, so that it also sorts saturated examples, whose confidence is
+    1 in float32.
     """
     y_pred = batch.predictions
     if not batch.from_logits:
@@ -99,5 +100,5 @@ def _confidence_and_doubt(batch):
     powers = ops.exp(y_pred - ops.max(y_pred, axis=-1, keepdims=True))
     total = ops.sum(powers, axis=-1)
     others = ops.sum(ops.where(powers == 1.0, 0.0, powers), axis=-1)
-    # Classes that share the largest logit count 1 each, but for one of them.
+    # Of the classes that share the largest logit, all but one count 1 each.
     return 1.0 / total, others + (ops.round(total - others) - 1.0)
