@@ -1,4 +1,4 @@
-"""Structured vector and matrix scaling: a penalty for each kind of number."""
+"""Structured vector and matrix scaling: one penalty per kind of parameter."""
 
 import numpy as np
 from scipy.special import log_softmax
@@ -94,12 +94,12 @@ class StructuredVectorScaling(StructuredCalibrator):
     """Scales and shifts the log-probability of each class (SVS).
 
     Temperature scaling is fitted first, to N examples of K classes. Then, with
-    the tempered log-probabilities z, it minimises
+    the tempered log-probabilities z, the fit minimises
 
         mean NLL of softmax(scale * z + bias)
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
-    With a given strength, of which the authors choose 1, z is centred over the
+    With a given strength (the authors choose 1), z is centred over the
     classes. By default, cross-validation chooses among strengths from 16 to
     1/1024, and z is not centred: the log-probabilities of a confident
     prediction have a small mean, which lets the scale correct the confidence
@@ -148,7 +148,7 @@ class StructuredMatrixScaling(StructuredCalibrator):
     """Any affine map of the log-probabilities, with a structured penalty (SMS).
 
     Temperature scaling is fitted first, to N examples of K classes. Then, with
-    the tempered log-probabilities z, it minimises
+    the tempered log-probabilities z, the fit minimises
 
         mean NLL of softmax(scale @ z + bias)
             + strength K / N (|diagonal - 1|^2 + |bias|^2)
@@ -197,7 +197,7 @@ class StructuredMatrixScaling(StructuredCalibrator):
 
 
 def tempered(logits, inverse, centred):
-    """Log-probabilities at temperature 1/`inverse`, centred if wanted."""
+    """Log-probabilities at temperature 1/`inverse`, optionally centred."""
     logs = log_softmax(logits * logits.dtype.type(inverse), axis=1)
     if centred:
         logs -= logs.mean(axis=1, keepdims=True)
