@@ -1,9 +1,9 @@
 """Soft calibration objectives for Keras.
 
-Losses, metrics and layers are imported at once: that registers them, so that
-saved models load after `import caltrain_tf`. The other rooms are imported when
-they are first used, so that nobody waits for TensorFlow Datasets, SciPy or
-matplotlib without needing them.
+`import caltrain_tf` imports the losses, metrics and layers, which registers
+them with Keras, so that saved models load. The other modules are imported when
+they are first used, so that TensorFlow Datasets and other large dependencies
+are loaded only where they are needed.
 """
 
 import importlib

@@ -1,11 +1,11 @@
-"""Callbacks for `model.fit`: stop, and keep weights, by refinement.
+"""Callbacks for `model.fit` that select the epoch by refinement.
 
-The loss of a network on validation data is the sum of two parts: how badly it
+The validation loss of a network is the sum of two parts: how badly the network
 is calibrated, and how badly it tells the classes apart (its refinement). The
-first one can be repaired after training, by a temperature for instance, the
-second cannot. Training reaches the two minima at different epochs, and the loss
-that is watched for early stopping is a compromise between both. The loss after
-the best temperature leaves only what cannot be repaired: "refine, then
+calibration can be repaired after training, by a temperature for instance; the
+refinement cannot. Training reaches the two minima at different epochs, and
+early stopping on the validation loss is a compromise between them. The loss
+after temperature scaling measures only what cannot be repaired: "refine, then
 calibrate".
 """
 
@@ -27,13 +27,13 @@ from caltrain_tf.posthoc.data import is_dataset
 class TemperatureScaledLoss(keras.callbacks.Callback):
     """Adds the validation loss after temperature scaling to an epoch's logs.
 
-    After each epoch, it predicts the validation data, fits the temperature of
-    the smallest negative log-likelihood, and adds to the logs
+    After each epoch, the callback predicts the validation data, fits the
+    temperature that minimises the negative log-likelihood, and adds to the logs
 
     - `val_ts_nll`: the mean negative log-likelihood at that temperature, and
     - `val_temperature`: the temperature.
 
-    Callbacks see them if they come after this one in the list; the history,
+    Callbacks that come after this one in the list see both values; the history,
     the progress bar and TensorBoard show them too.
 
         model.fit(
@@ -47,26 +47,27 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             ],
         )
 
-    Afterwards, fit a calibrator to the weights that were kept. To fit it on the
-    same validation data, which have also chosen the epoch, is common and a
-    little optimistic: its results should be measured on other data.
+    After training, fit a calibrator to the network with the restored weights.
+    Fitting it on the same validation data, which also selected the epoch, is
+    common and slightly optimistic: measure its results on other data.
 
-    The pass over the validation data comes on top of the one of `fit(...,
-    validation_data=...)`, which is not needed for this. Finding the temperature
-    takes milliseconds.
+    The callback makes its own pass over the validation data, in addition to
+    that of `fit(..., validation_data=...)`, which it does not need. Finding the
+    temperature takes milliseconds.
 
     Args:
         validation_data: Arrays `(x, y)` or `(x, y, sample_weight)`; or a
             `tf.data.Dataset`, a `keras.utils.PyDataset`, a PyTorch
             `DataLoader` or any other iterable of such batches that can be read
             once per epoch, in any order.
-        from_logits: Whether the model returns logits. Like the next two, by
-            default what the compiled loss says.
+        from_logits: Whether the model returns logits. By default, this and the
+            next two arguments are taken from the compiled loss.
         multi_label: Whether the last axis of the outputs holds independent
             binary problems.
-        ignore_class: The label of examples that are ignored. Where layers of
-            Keras mask outputs, these are ignored too.
-        batch_size: That of predictions if `validation_data` are arrays.
+        ignore_class: The label of examples that are ignored. Outputs that Keras
+            layers mask are ignored too.
+        batch_size: Batch size of the predictions if `validation_data` holds
+            arrays.
 
     Example:
         >>> import caltrain_tf as ct, keras, numpy as np
@@ -110,7 +111,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         self.batch_size = check_count("batch_size", batch_size)
 
     def on_train_begin(self, logs=None):
-        """Reads the loss, and tells Keras that less is better."""
+        """Reads the options of the loss; tells Keras that lower is better."""
         del logs
         self._options = _options_of(
             self.model.loss,
@@ -121,7 +122,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         _show_direction(self.model, True)
 
     def on_train_end(self, logs=None):
-        """Leaves the model as it was."""
+        """Removes what `on_train_begin` added to the model."""
         del logs
         _show_direction(self.model, False)
 
@@ -130,7 +131,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         del epoch
         outputs, labels, weights = self._predict()
         options = dict(self._options)
-        # Keras' binary losses take (..., L) as L binary problems, too.
+        # A Keras binary loss implies `multi_label`, which one output is not.
         if outputs.ndim == 1 or outputs.shape[-1] == 1:
             options["multi_label"] = False
         values = temperature_scaled_nll(outputs, labels, weights, **options)
@@ -176,7 +177,7 @@ def temperature_scaled_nll(
     multi_label=False,
     ignore_class=None,
 ):
-    """The negative log-likelihood after the best temperature.
+    """Negative log-likelihood after temperature scaling.
 
     Args:
         outputs: Logits, or probabilities, of one of the shapes that
@@ -204,12 +205,12 @@ def temperature_scaled_nll(
         name="outputs",
         **options,
     )
-    # Mistakes are said in the words of this function, not of a calibrator.
+    # Checked here, so that errors name the arguments of this function.
     examples.map(lambda block, labels: ())
     scaler = TemperatureScaling(from_probs=not from_logits, **options)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*look like probabilities")
-        # Early in training, or late on easy data, that is to be expected.
+        # Expected early in training, and late in training on easy data.
         warnings.filterwarnings("ignore", ".*determine no temperature")
         scaled = scaler.fit(outputs, labels, sample_weight).transform(outputs)
     nll = negative_log_likelihood(
@@ -268,7 +269,7 @@ def _batches(data, batch_size):
             yield (x, *rest, None)[:3]
         return
     if isinstance(data, keras.utils.PyDataset):
-        # Before its end, indexing need not raise an error.
+        # Iterating might not end: indexing beyond the end need not raise.
         batches = (data[index] for index in range(len(data)))
     else:
         batches = iter(data)
@@ -302,7 +303,7 @@ def _single(outputs):
 
 
 def _options_of(loss, **given):
-    """The options of a compiled loss where none are given."""
+    """The given options, completed by those of the compiled loss."""
     declared = {}
     if isinstance(loss, str) and loss not in ("ce", "crossentropy"):
         loss = keras.losses.get(loss)
@@ -342,8 +343,8 @@ def _may_mask(model):
 
 def _with_mask(outputs, weight):
     """Weights that are 0 where a Keras layer masked the outputs."""
-    # Arrays of JAX have no attributes; there Keras keeps masks in a table that
-    # has no public name.
+    # JAX arrays cannot carry attributes, so Keras keeps their masks in a table
+    # that has no public name.
     from keras.src import backend
 
     mask = backend.get_keras_mask(outputs)
@@ -354,7 +355,7 @@ def _with_mask(outputs, weight):
 
 
 def _flatten(outputs, labels, weight):
-    """Tokens or pixels of a batch as rows: batches may differ in length."""
+    """Flattens tokens or pixels to rows, since batches may differ in length."""
     shape = outputs.shape[:-1]
     if len(shape) < 2 or labels.shape[: len(shape)] != shape:
         return outputs, labels, weight
@@ -366,7 +367,7 @@ def _flatten(outputs, labels, weight):
 
 
 def _expand(weight, shape):
-    """Weights of the first axes of `shape` as weights of all of them."""
+    """Broadcasts weights of the first axes of `shape` to all its axes."""
     if weight.ndim < len(shape):
         weight = weight.reshape(
             weight.shape + (1,) * (len(shape) - weight.ndim)
@@ -377,11 +378,11 @@ def _expand(weight, shape):
 
 
 def _show_direction(model, shown):
-    """Lets `EarlyStopping("val_ts_nll")` find out that less is better.
+    """Tells `EarlyStopping("val_ts_nll")` that lower is better.
 
-    Keras' callbacks look for it among the compiled metrics, and there is no
-    public way to tell them. So that users need not say `mode="min"`, a list of
-    compiled metrics without a state or a result is added while training runs.
+    Keras' callbacks look up the direction in the compiled metrics, and there is
+    no public way to set it. So that users need not pass `mode="min"`, compiled
+    metrics without a state or a result are added while training runs.
     """
     try:
         from keras.src.trainers.compile_utils import CompileMetrics
@@ -409,7 +410,7 @@ def _show_direction(model, shown):
 
 
 class _TemperatureScaledNLL:
-    """What Keras reads of a metric to learn its direction."""
+    """The attributes from which Keras reads the direction of a metric."""
 
     name = "ts_nll"
     _direction = "down"

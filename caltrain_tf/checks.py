@@ -1,7 +1,7 @@
-"""Argument checks, and the words in which a user hears of them.
+"""Argument checks and their error messages.
 
-A check of an option returns the option as plain Python: a `np.int64` from
-somebody's grid search becomes an `int`, so that it can be saved as JSON.
+A check returns the option as a plain Python value: an `np.int64` from a grid
+search becomes an `int`, so that it can be saved as JSON.
 """
 
 import difflib
@@ -26,7 +26,7 @@ _LIBRARIES = ("keras", "tensorflow", "jax", "torch", "sklearn")
 
 
 def plain(value):
-    """A NumPy scalar or 0-d array as a Python scalar; else `value` itself."""
+    """Converts NumPy scalars and 0-d arrays to Python; keeps other values."""
     if isinstance(value, np.generic) or (
         isinstance(value, np.ndarray) and value.ndim == 0
     ):
@@ -39,7 +39,7 @@ def check_number(name, value, *, low, high=math.inf, closed=False):
 
     Args:
         name: The argument's name, for the error.
-        value: What came.
+        value: The value to check.
         low: The smallest value.
         high: The largest value.
         closed: Whether the bounds themselves are allowed.
@@ -92,12 +92,12 @@ def check_flag(name, value):
 
 
 def check_choice(name, value, choices):
-    """Returns `value` if it is one of `choices`; the error has the nearest."""
+    """Returns `value` if it is one of `choices`, or suggests the nearest."""
     candidate = plain(value)
     try:
         if candidate in choices and not isinstance(candidate, bool):
             return candidate
-    except (TypeError, ValueError):  # An array, say, has no truth value.
+    except (TypeError, ValueError):  # An array has no truth value.
         pass
     near = difflib.get_close_matches(str(value), map(str, choices), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -108,18 +108,19 @@ def check_choice(name, value, choices):
 
 
 def as_array(name, values):
-    """`values` as a NumPy array of real numbers, not copied if it is one.
+    """Converts `values` to a NumPy array of real numbers.
 
     Args:
         name: The argument's name, for the error.
-        values: A list, an array, a tensor, or anything with `__array__`.
+        values: A list, an array, a tensor, or anything with `__array__`. An
+            array is not copied.
 
     Returns:
         An array of floats, integers or booleans; float32 for bfloat16 and
         other types that NumPy itself does not have.
     """
-    # A PyTorch tensor of bfloat16 has no array, and one that needs a gradient
-    # refuses to be one.
+    # PyTorch does not convert tensors of bfloat16, or tensors that require a
+    # gradient, to arrays.
     if hasattr(values, "detach") and hasattr(values, "cpu"):
         values = values.detach().cpu()
         if "bfloat16" in str(values.dtype):
@@ -133,7 +134,7 @@ def as_array(name, values):
         ) from error
     if array.dtype.kind in "fiub":
         return array
-    # bfloat16 and its kind have no kind of their own in NumPy.
+    # NumPy has no kind for bfloat16 and similar types, and calls them void.
     if array.dtype.kind == "V" and array.dtype.names is None:
         return array.astype(np.float32)
     raise ValueError(
@@ -145,8 +146,8 @@ def as_array(name, values):
 def are_probabilities(rows):
     """Whether all rows of an array `(N, K)` are probabilities.
 
-    Logits that lie in [0, 1] and sum to 1 in every row are next to impossible,
-    so that where logits are expected this says that they are none.
+    Logits hardly ever lie in [0, 1] and sum to 1 in every row. Where logits are
+    expected, True therefore means that the rows are not logits.
     """
     return bool(
         rows.size
@@ -157,7 +158,7 @@ def are_probabilities(rows):
 
 
 def warn(message, category=UserWarning):
-    """Warns about the line of the user's that led here.
+    """Issues a warning that points to the user's line of code.
 
     Frames of this package, and of the libraries that called it, are skipped.
     """

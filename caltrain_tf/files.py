@@ -1,7 +1,7 @@
-"""Files of a run, on a disk or in a bucket: whole or not there.
+"""Atomic writes of files, on a disk or in a bucket.
 
-Paths are local ones, or those of a bucket: `gs://bucket/run`. They become
-`etils.epath.Path`, which has the methods of `pathlib.Path` for both.
+Paths are local or in a bucket, such as `gs://bucket/run`. Both become
+`etils.epath.Path`, which has the methods of `pathlib.Path`.
 """
 
 import os
@@ -13,7 +13,7 @@ from etils.epath import gpath
 
 @epath.register_path_cls("ram://")
 class _MemoryPath(gpath.PosixGPath):
-    """TensorFlow's file system in memory, which `epath` has no path for."""
+    """Path in TensorFlow's in-memory file system, which `epath` lacks."""
 
     @property
     def _uri_scheme(self):
@@ -32,7 +32,7 @@ def as_path(path):
     """Returns a path as an `epath.Path`.
 
     Args:
-        path: A text, which may begin with `gs://`, or a path.
+        path: A string, which may begin with `gs://`, or a path.
 
     Example:
         >>> (as_path("gs://bucket/run") / "results.json").parent
@@ -42,32 +42,32 @@ def as_path(path):
 
 
 def write_bytes(path, content):
-    """Writes a file so that it is there whole or not at all.
+    """Writes a file atomically: completely or not at all.
 
-    Folders that are missing are made.
+    Missing folders are created.
 
     Args:
-        path: Local or of a bucket.
+        path: A local path, or one in a bucket.
         content: The bytes.
     """
     path = as_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Another ending, so that a half-written file is never taken for one.
+    # Another suffix, so that a partial file is never taken for a complete one.
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         if "://" not in os.fspath(path):
-            # Else a crash of the machine might leave the name without content.
+            # Otherwise a crash of the machine could leave an empty file.
             os.fsync(file.fileno())
     temporary.replace(path)
 
 
 def write_text(path, text):
-    """Writes a text as `write_bytes` does, in UTF-8.
+    """Writes a text in UTF-8, as `write_bytes` does.
 
     Args:
-        path: Local or of a bucket.
+        path: A local path, or one in a bucket.
         text: The text.
 
     Example:

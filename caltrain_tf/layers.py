@@ -1,20 +1,20 @@
-"""The layers that saved models hold.
+"""Layers that saved models contain.
 
 Calibration layers take logits or probabilities and return calibrated logits;
 `ConformalSet` returns prediction sets. All compute in float32 under any
 precision policy and do not train. Importing `caltrain_tf` registers all layers
-of this file, so that `.keras` files that hold them load.
+of this file, so that `.keras` files that contain them load.
 """
 
 import keras
 from keras import ops
 
-# Probabilities of less are taken to be this before their logarithm is taken: a
-# random forest has zeros. Small enough for the tails of a softmax in float32,
-# which tell temperatures apart, and large enough for one zero not to outweigh
-# all other examples.
+# Smaller probabilities, such as the zeros of a random forest, are raised to
+# this before their logarithm is taken. It is small enough for the tails of a
+# softmax in float32, which tell temperatures apart, and large enough that one
+# zero does not outweigh all other examples.
 SMALLEST_PROBABILITY = 1e-12
-# The logarithm of a mixture weight of 0, as far as float32 is concerned.
+# Stands for the logarithm of a mixture weight of 0 in float32.
 LOG_OF_NOTHING = -1e30
 
 
@@ -46,7 +46,7 @@ class PredictionLayer(keras.layers.Layer):
         return inputs
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "from_probs": self.from_probs,
@@ -69,13 +69,13 @@ class CalibrationLayer(PredictionLayer):
         raise NotImplementedError
 
     def compute_output_shape(self, input_shape):
-        """The shape of the inputs."""
+        """Returns the shape of the inputs."""
         return input_shape
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class Temperature(CalibrationLayer):
-    """Logits / temperature; see `ct.posthoc.TemperatureScaling`.
+    """Divides logits by a temperature; see `ct.posthoc.TemperatureScaling`.
 
     Args:
         temperature: A number > 0.
@@ -91,7 +91,7 @@ class Temperature(CalibrationLayer):
         return logits / self.temperature
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "temperature": self.temperature}
 
 
@@ -126,7 +126,7 @@ class EnsembleTemperature(CalibrationLayer):
         return ops.logsumexp(ops.stack(parts), axis=0)
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "temperature": self.temperature,
@@ -138,16 +138,15 @@ class EnsembleTemperature(CalibrationLayer):
 class Affine(CalibrationLayer):
     """`logits @ matrix.T + bias`, or `logits * vector + bias`.
 
-    The numbers are weights of the layer, which `set_weights` sets.
+    Scale and bias are weights of the layer, which `set_weights` sets.
 
     Args:
         num_classes: The number of classes, 2 for binary problems.
         kind: `"vector"` or `"matrix"`.
-        log_probabilities: Whether to take the logarithms of the softmax of the
-            logits first.
-        temperature: What the logits are divided by before that.
+        log_probabilities: Whether to apply `log_softmax` to the logits first.
+        temperature: Number that the logits are divided by before `log_softmax`.
         centred: Whether to subtract each example's mean over the classes after
-            that.
+            `log_softmax`.
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
@@ -186,7 +185,7 @@ class Affine(CalibrationLayer):
         return logits * self.scale + self.bias
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -206,8 +205,8 @@ class ConformalSet(PredictionLayer):
         method: `"thr"`, `"aps"` or `"raps"`.
         k_reg: The number of classes without a penalty, for `"raps"`.
         lam: The penalty of each further class, for `"raps"`.
-        randomized: Whether scores of the last two methods are randomized.
-        seed: Seed of the random numbers, which go on from call to call.
+        randomized: Whether the scores of `"aps"` and `"raps"` are randomized.
+        seed: Seed of the random numbers, which differ from call to call.
         **kwargs: Arguments of `PredictionLayer`.
     """
 
@@ -244,7 +243,7 @@ class ConformalSet(PredictionLayer):
         )
 
     def compute_output_spec(self, inputs):
-        """Booleans, with an axis of two classes for binary problems."""
+        """Returns a boolean spec, with two classes for binary problems."""
         shape = inputs.shape
         if self.multi_label:
             shape = (*shape, 2)
@@ -253,7 +252,7 @@ class ConformalSet(PredictionLayer):
         return keras.KerasTensor(shape, "bool")
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "threshold": self.threshold,
@@ -267,12 +266,12 @@ class ConformalSet(PredictionLayer):
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class BatchNormalization(keras.layers.BatchNormalization):
-    """Keras' layer for images; on TensorFlow, trained by a fused operation.
+    """Keras' layer with a fused training step for images on TensorFlow.
 
-    Keras computes the moments and the normalisation of a training batch by an
-    operation each, and so do their gradients, which is slow without XLA to fuse
-    them (`benchmarks/batch_normalization.py`). What is computed, the variables
-    and all other cases are Keras'.
+    Keras computes the moments and the normalisation of a training batch, and
+    their gradients, by separate operations, which is slow without XLA to fuse
+    them (`benchmarks/batch_normalization.py`). The results, the variables and
+    all other cases are those of Keras.
 
     Example:
         >>> import caltrain_tf as ct
@@ -288,13 +287,13 @@ class BatchNormalization(keras.layers.BatchNormalization):
         import tensorflow as tf
 
         outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
-            # As in Keras, statistics are never of half precision.
+            # As in Keras, statistics are never computed in half precision.
             x=ops.cast(inputs, "float32"),
             scale=ops.convert_to_tensor(self.gamma),
             offset=ops.convert_to_tensor(self.beta),
             mean=[],
             variance=[],
-            # `tf.nn`'s function would raise it to 1.001e-5.
+            # The function of `tf.nn` would raise it to 1.001e-5.
             epsilon=self.epsilon,
         )
         # The operation gives n / (n - 1) times the variance of the batch.
@@ -317,9 +316,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
             and self.center
             and self.scale
             and self.variable_dtype == "float32"
-            # What GPUs take.
+            # GPUs do not take a smaller one.
             and self.epsilon >= 1e-5
             and not self.synchronized
-            # Which not every version of Keras has.
+            # Not every version of Keras has `renorm`.
             and not getattr(self, "renorm", False)
         )

@@ -19,7 +19,7 @@
 | `mbls` | `MbLS` | `mbls` |
 | `acls` | `ACLS` | `acls` |
 
-`CompositeLoss` adds two of them; `Groupwise` is the mean over groups of one.
+`CompositeLoss` adds two of them; `Groupwise` averages one of them over groups.
 """
 
 from caltrain_tf.losses.avuc import AvUC

@@ -21,9 +21,10 @@ def _check_threshold(name, value):
 
 @loss_function(threshold=_check_threshold, stop_gradient=check_flag)
 def avuc(batch, *, threshold=None, stop_gradient=False):
-    """Rewards certainty where accurate and uncertainty where not.
+    """Rewards certain accurate and uncertain inaccurate predictions.
 
-    An example is certain where its entropy h is below the threshold, and
+    With the confidence c and the entropy h of an example, which is certain if h
+    is below the threshold,
 
         log(1 + (n_AU + n_IC) / (n_AC + n_IU)),
         n_AU = sum over accurate and uncertain of c tanh h,
@@ -33,9 +34,9 @@ def avuc(batch, *, threshold=None, stop_gradient=False):
 
     Args:
         batch: The examples.
-        threshold: Entropy in nats, above 0; half of log K when not given.
-        stop_gradient: Whether to stop the gradient through c and 1 - c, which
-            rewards confidence where it is wrong (the paper's AvUC-GS).
+        threshold: Entropy in nats, above 0; half of log K by default.
+        stop_gradient: Whether to stop the gradient through c and 1 - c, since
+            it rewards confidence in wrong predictions (the paper's AvUC-GS).
 
     Returns:
         A scalar.
@@ -76,13 +77,13 @@ class AvUC(FunctionLoss, function=avuc, name="avuc"):
 
 
 def accuracy_versus_uncertainty(batch, certainty, uncertainty):
-    """log(1 + (n_AU + n_IC) / (n_AC + n_IU)), of the hard and the soft AvUC.
+    """log(1 + (n_AU + n_IC) / (n_AC + n_IU)), for hard and soft AvUC.
 
     Args:
         batch: The `Batch`.
-        certainty: The pair of each example's terms of n_AC and n_IC: what it
-            counts as certain if it is accurate, and if not.
-        uncertainty: Likewise its terms of n_AU and n_IU.
+        certainty: The pair of each example's term of n_AC, used if it is
+            accurate, and of n_IC, used if it is not.
+        uncertainty: Likewise, its terms of n_AU and n_IU.
 
     Returns:
         A scalar; 0 for a batch without any weight.

@@ -1,7 +1,7 @@
-"""How a formula becomes a function of tensors and a Keras loss.
+"""Turns formulas into functions of tensors and Keras losses.
 
-A file of this room writes its formula once, as a function of a
-`caltrain_tf.ops.inputs.Batch` and of the loss's own options:
+Each loss is written once, as a function of a `caltrain_tf.ops.inputs.Batch`
+and of the loss's own options:
 
     @loss_function(width=partial(check_number, low=0.01, closed=True))
     def mmce(batch, *, width=0.4):
@@ -71,7 +71,7 @@ def check_share(name, value):
 
 
 def check_options(options, checks):
-    """The options as their checks return them."""
+    """Returns the options, checked and converted to plain values."""
     return {
         name: checks[name](name, value) if name in checks else value
         for name, value in options.items()
@@ -79,7 +79,7 @@ def check_options(options, checks):
 
 
 def loss_function(per_example=False, **checks):
-    """Decorates a formula of a `Batch`; see the head of this file.
+    """Decorates a formula of a `Batch`; see the docstring of this module.
 
     Args:
         per_example: Whether the formula returns a value for each example,
@@ -140,9 +140,9 @@ def loss_function(per_example=False, **checks):
 class FunctionLoss(keras.losses.Loss):
     """A `keras.losses.Loss` around a decorated function.
 
-    What belongs to a batch as a whole cannot be weighted afterwards, as Keras
-    weights the values of examples. So the weights go into the function, and
-    `reduction` sees a copy of the value for each example that counts.
+    A value of a whole batch cannot be weighted afterwards, as Keras weights the
+    values of examples. Therefore the function takes the weights, and
+    `reduction` gets a copy of the value for each example that counts.
     """
 
     function = None
@@ -194,7 +194,7 @@ class FunctionLoss(keras.losses.Loss):
         )
 
     def of_batch(self, batch):
-        """The function's value of a `Batch`."""
+        """Returns the function's value for a `Batch`."""
         options = {name: self.options[name] for name in self.function.options}
         return self.function.of_batch(batch, **options)
 
@@ -217,9 +217,9 @@ class FunctionLoss(keras.losses.Loss):
         )
 
     def get_config(self):
-        """Everything that the constructor takes.
+        """Returns the arguments of the constructor.
 
-        A loss that has another name than its kind says its kind as `loss`.
+        A loss with a custom name also has the name of its kind, as `loss`.
         """
         kind = {"loss": self.default_name}
         return {
@@ -249,11 +249,11 @@ def describe(loss, config):
 
 
 def reduce(value, batch, reduction):
-    """What Keras' `reduction` makes of a scalar or of n values.
+    """Applies Keras' `reduction` to a scalar or to n values.
 
     Args:
-        value: A value for each example, `(n,)`, or one of the whole batch, of
-            which every example that counts has a copy.
+        value: A value for each example, `(n,)`, or one value for the whole
+            batch, which is copied to every example that counts.
         batch: The `Batch`.
         reduction: As in `keras.losses.Loss`.
     """
@@ -278,15 +278,15 @@ def reduce(value, batch, reduction):
 
 
 def batch_value(loss, batch, shared, is_part=False):
-    """The scalar that any kind of loss has for a `Batch`.
+    """Returns the scalar of any kind of loss for a `Batch`.
 
     Args:
-        loss: One of ours, which has `of_batch`, a `keras.losses.Loss`, or a
-            function `(y_true, y_pred)`.
+        loss: A loss of this package, which has `of_batch`, another
+            `keras.losses.Loss`, or a function `(y_true, y_pred)`.
         batch: The `Batch`.
-        shared: Options that are handed to a function that has them.
-        is_part: Whether the weights choose a part of the examples, of which a
-            scalar from a loss that does not see them would not be.
+        shared: Options to pass to a function that has them.
+        is_part: Whether the weights select some of the examples. Losses that
+            do not see the weights must then return a value for each example.
 
     Returns:
         The loss's own scalar, or the weighted mean of its values.
@@ -323,7 +323,7 @@ def check_agreement(role, part, shared, whole):
         role: Name of the part, such as `primary`.
         part: The part.
         shared: The options of the whole.
-        whole: What the whole is called: `composite` loss.
+        whole: Name of the whole in the error, such as `composite`.
     """
     for option, value in shared.items():
         theirs = getattr(part, option, value)
@@ -337,10 +337,10 @@ def check_agreement(role, part, shared, whole):
 
 
 def accepted(function, options):
-    """The options without those of ours that `function` does not have."""
+    """The options without the shared ones that `function` does not have."""
     try:
         parameters = inspect.signature(function).parameters
-    except ValueError:  # Some functions of C do not say.
+    except ValueError:  # Some C functions have no signature.
         parameters = ()
     return {
         name: value
@@ -350,7 +350,7 @@ def accepted(function, options):
 
 
 def copies(value, batch):
-    """`value` for each example, in the shape that they came in."""
+    """Returns `value` for each example, in the shape of the examples."""
     if len(value.shape) == 0:
         value = value * ops.ones_like(batch.sample_weight)
     return restore_shape(value, batch)
@@ -381,9 +381,9 @@ def _bind(signature, name, args, kwargs):
 
 
 def _split(docstring):
-    """What precedes the arguments, the options' texts, and the rest."""
+    """Splits a docstring at `Args:` and after the texts of the options."""
     head, _, rest = docstring.partition("Args:")
     options, separator, rest = rest.partition("\n\n")
-    # The first line is the batch's, which no caller sees.
+    # The first line describes `batch`, which callers do not pass.
     _, _, options = options.lstrip("\n").partition("\n")
     return head, "\n" + options if options else "", separator + rest

@@ -1,4 +1,4 @@
-"""BSCE-GRA: cross-entropy weighed by how uncertain an example is."""
+"""BSCE-GRA: cross-entropy weighted by how uncertain an example is."""
 
 from functools import partial
 
@@ -18,22 +18,22 @@ from caltrain_tf.ops import predictions
     norm=partial(check_number, low=1, closed=True),
 )
 def bsce_gra(batch, *, gamma=5.0, norm=1):
-    """Cross-entropy whose gradient is weighed by a generalised Brier score.
+    """Cross-entropy whose gradient is weighted by a generalised Brier score.
 
-    With the distance between label and prediction as a constant,
+    With the distance between label and prediction taken as a constant,
 
         bsce_gra = -stop_gradient(||y - p||_norm ^ gamma) sum_k y_k log p_k
 
-    Focal loss weighs the loss, and so differentiates its weight, too; here it
-    is the gradient of the cross-entropy that is weighed. The authors' code has
-    the same values for class ids, sums them over the batch by default, and has
-    0 as the default of `gamma`.
+    Focal loss weights the loss, and therefore also differentiates the weight;
+    this loss weights the gradient of the cross-entropy. The authors' code gives
+    the same values for class ids, but by default it sums them over the batch
+    and has a `gamma` of 0.
 
     Args:
         batch: The examples.
         gamma: The exponent, at least 0 (which gives `nll`).
-        norm: Norm of the distance, at least 1. For `norm=1` and class ids it is
-            2 (1 - p) with the probability p of the label's class.
+        norm: Norm of the distance, at least 1. For `norm=1` and class ids, the
+            distance is 2 (1 - p) with the probability p of the label's class.
 
     Returns:
         A value for each example, `(...)`.
@@ -69,7 +69,7 @@ def bsce_gra(batch, *, gamma=5.0, norm=1):
     elif norm == 2:
         distance = ops.sqrt(ops.sum(ops.square(distance), axis=-1))
     else:
-        # Divided by the largest, no high power underflows.
+        # Dividing by the largest entry keeps high powers from underflowing.
         largest = ops.max(distance, axis=-1, keepdims=True)
         powers = ops.power(ops.divide_no_nan(distance, largest), norm)
         root = ops.power(ops.sum(powers, axis=-1), 1.0 / norm)

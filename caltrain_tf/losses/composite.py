@@ -1,4 +1,4 @@
-"""Primary loss + beta x secondary loss: how a classifier is trained."""
+"""The objective of training: primary loss + beta x secondary loss."""
 
 import keras
 from keras import ops
@@ -22,32 +22,32 @@ class CompositeLoss(keras.losses.Loss):
     """`primary + beta * secondary`, for `model.compile`.
 
     With `sample_weight`, both parts are weighted means: the primary loss is
-    sum(w x loss) / sum(w), and the secondary one weighs examples inside its
-    bins. So an example of weight 0 changes nothing, whatever it holds, the
-    scale of the weights does not matter, and padding a batch does not shift the
-    balance of the two. (Keras' own losses divide by the batch size instead of
-    by the weights.)
+    sum(w x loss) / sum(w), and the secondary loss weights examples within its
+    bins. Therefore an example of weight 0 changes nothing, whatever it holds,
+    the scale of the weights does not matter, and padding a batch does not shift
+    the balance of the two. (Keras' own losses divide by the batch size instead
+    of by the weights.)
 
     Args:
         primary: A name of `caltrain_tf.losses`, a config, a `Loss`, or any name
             or callable `(y_true, y_pred)` that `keras.losses.get` knows. None
-            for the secondary loss alone, as interleaved training takes it.
-        secondary: Likewise. At least one of them is given. If one is a
+            for the secondary loss alone, as in interleaved training.
+        secondary: Likewise. At least one of the two must be given. If one is a
             `Groupwise` loss, `y_true` is `(batch, 2)`, a class id and a group
-            id, of which the other one sees the class id.
-        beta: How much the secondary loss counts, at least 0.
-        from_logits: Whether predictions are logits; for both parts. A callable
+            id, and the other loss gets the class ids.
+        beta: Weight of the secondary loss, at least 0.
+        from_logits: Whether predictions are logits, for both parts. A callable
             without an argument of this name gets the predictions as they are.
-        cross_replica: Whether the loss of all replicas' batches together is
-            meant. A calibration error of the global batch is not the mean of
-            the replicas' errors. On CPU and GPU this needs
+        cross_replica: Whether to compute the loss of all replicas' batches
+            together. The calibration error of the global batch is not the mean
+            of the replicas' errors. On CPU and GPU this needs
             `model.compile(jit_compile=False)`.
         name: The loss's name.
         multi_label: Whether the last axis holds independent labels, each 0 or
             1, instead of classes. They are pooled.
         ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, of a copy of the batch's value
-            for each example that counts.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
         dtype: Data type of the result; the computation is in float32.
 
     Example:
@@ -96,12 +96,12 @@ class CompositeLoss(keras.losses.Loss):
         self.num_groups = self._get_num_groups()
 
     def parts(self, y_true, y_pred, sample_weight=None):
-        """The two scalars that the loss is made of, `(primary, secondary)`."""
+        """Returns the two scalars of the loss, `(primary, secondary)`."""
         batch = self.standardize(y_true, y_pred, sample_weight)
         return self.part("primary", batch), self.part("secondary", batch)
 
     def part_metrics(self):
-        """Metrics that show the two parts: `compile(metrics=...)`.
+        """Returns metrics of the two parts, for `compile(metrics=...)`.
 
         They appear as `primary_loss` and `secondary_loss` in the progress bar,
         the history and TensorBoard, and with `val_` in front for validation.
@@ -125,7 +125,7 @@ class CompositeLoss(keras.losses.Loss):
             return ops.cast(value, self.dtype)
 
     def standardize(self, y_true, y_pred, sample_weight=None):
-        """The `Batch` that both parts are computed from."""
+        """Returns the `Batch` that both parts are computed from."""
         return inputs.standardize(
             y_true,
             y_pred,
@@ -136,19 +136,19 @@ class CompositeLoss(keras.losses.Loss):
         )
 
     def part(self, name, batch):
-        """The scalar of the part `name` for a `Batch`; 0 if there is none."""
+        """Returns the scalar of a part for a `Batch`; 0 if there is none."""
         part = getattr(self, name)
         if part is None:
             return ops.zeros((), "float32")
         return batch_value(part, batch, self._shared)
 
     def of_batch(self, batch):
-        """The scalar of a `Batch`."""
+        """Returns the loss of a `Batch`, a scalar."""
         primary = self.part("primary", batch)
         return primary + self.beta * self.part("secondary", batch)
 
     def get_config(self):
-        """Everything that the constructor takes, the parts as configs."""
+        """Returns the arguments of the constructor, with parts as configs."""
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
@@ -172,7 +172,7 @@ class CompositeLoss(keras.losses.Loss):
         return part
 
     def _get_num_groups(self):
-        """The number of groups that `y_true` tells apart; None without any."""
+        """The number of groups in `y_true`; None without groups."""
         counts = {
             part.num_groups
             for part in (self.primary, self.secondary)
@@ -196,13 +196,14 @@ class CompositeLoss(keras.losses.Loss):
 class PartMetric(keras.metrics.Mean):
     """The mean over batches of one part of a `CompositeLoss`.
 
-    Made by `loss.part_metrics()`. Compiled together, XLA computes the part once
-    for the loss and the metric.
+    `loss.part_metrics()` creates it. If loss and metric are compiled together,
+    XLA computes the part once for both.
 
     Args:
         loss: The `CompositeLoss`, or its config.
         part: `"primary"` or `"secondary"`.
-        name: The metric's name; `"primary_loss"` or `"secondary_loss"`.
+        name: The metric's name; by default `"primary_loss"` or
+            `"secondary_loss"`.
         dtype: Data type of the metric.
     """
 
@@ -217,13 +218,13 @@ class PartMetric(keras.metrics.Mean):
         self.part = part
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch, which counts for the sum of its weights."""
+        """Adds a batch, weighted by the sum of its sample weights."""
         batch = self.loss.standardize(y_true, y_pred, sample_weight)
         value = self.loss.part(self.part, batch)
         super().update_state(value, ops.sum(batch.sample_weight))
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "loss": keras.saving.serialize_keras_object(self.loss),

@@ -1,4 +1,4 @@
-"""Dual focal loss: focal loss that also looks at the next class below."""
+"""Dual focal loss: focal loss that also counts the next class below."""
 
 from functools import partial
 
@@ -25,10 +25,10 @@ def dual_focal(batch, *, gamma=5.0):
 
         dual_focal = -sum_k y_k (1 - p_k + q_k)^gamma log p_k
 
-    Focal loss makes predictions under-confident; the gap between p and q as
-    the measure of how well an example is predicted makes them less so. The
-    gradient goes through q, too, as in the authors' code, which has the same
-    values for class ids and sums them over the batch by default.
+    Focal loss makes predictions under-confident; measuring how well an example
+    is predicted by the gap between p and q makes them less so. The gradient
+    also flows through q, as in the authors' code, which gives the same values
+    for class ids but sums them over the batch by default.
 
     Args:
         batch: The examples.
@@ -62,7 +62,7 @@ def dual_focal(batch, *, gamma=5.0):
             values = ops.where(is_label, values, 0.0)
             return ops.sum(values, axis=-1, keepdims=True)
 
-        # Logits are further apart than the probabilities of saturated rows.
+        # Logits are compared, since saturated probabilities may be equal.
         is_below = y_pred < of_label(y_pred)
         below = ops.max(ops.where(is_below, probs, 0.0), -1, keepdims=True)
         log_probs, targets = of_label(log_probs), 1.0
@@ -85,9 +85,9 @@ def _next_below(y_pred, probs):
     order = ops.argsort(ops.stop_gradient(y_pred), axis=-1)
     ordered = ops.take_along_axis(y_pred, order, axis=-1)
     is_above = ordered[:, 1:] > ordered[:, :-1]
-    # One more than the place of the next class below, 0 where there is none.
-    # Classes of equal probability take that of the first of them: a running
-    # maximum over 1, 2, 4, ... places.
+    # One more than the place of the next class below, or 0 if there is none.
+    # Classes of equal probability share that of the first of them, which a
+    # running maximum over 1, 2, 4, ... places hands on.
     place = ops.where(is_above, ops.arange(1, num_classes, dtype="int32"), 0)
     place = ops.pad(place, ((0, 0), (1, 0)))
     step = 1

@@ -11,13 +11,13 @@ from caltrain_tf.ops.ties import is_first_of_ties
 from caltrain_tf.ops.ties import running_sum_before
 from caltrain_tf.ops.ties import sums_over_ties
 
-# Below it, 1 - doubt is 1 in float64, too.
+# With a smaller doubt, the confidence is 1 in float64, too.
 _SMALLEST_DOUBT = 2.0**-53
 
 
 @loss_function()
 def esd(batch):
-    """Expected squared difference of the two sides of calibration.
+    """Expected squared difference of cumulated accuracy and confidence.
 
     With confidences c_i, correctness a_i, and for each example i the mean
     gbar_i and the unbiased variance s_i^2 over all j other than i of
@@ -31,9 +31,10 @@ def esd(batch):
 
         sum_i sum_{j != k, both != i} g_ij g_ik / (N (N - 1) (N - 2)),
 
-    which with weights is the mean of the triples weighed by w_i w_j w_k. Fewer
-    than three examples have no variance, and a loss of 0; the authors' code
-    divides by 0 there. For more it has the same values, from N x N matrices.
+    which with weights is the mean of the triples weighted by w_i w_j w_k. Fewer
+    than three examples have no variance and a loss of 0; the authors' code
+    divides by 0 there. For more examples, the authors' code gives the same
+    values, from N x N matrices.
 
     Args:
         batch: The examples.
@@ -62,9 +63,10 @@ def esd(batch):
     order = ops.argsort(-doubt)
     doubt, gap, weight = (ops.take(x, order) for x in (doubt, gap, weight))
     gap = weight * gap
-    # A pair j, k counts for each third example i whose confidence is at least
-    # that of both. For every k, sum over the j below it and over those tied
-    # with it; `above` and `tied` are the weights of the i.
+    # Each pair j, k is multiplied by the weight of all third examples i whose
+    # confidence is at least that of both. For every k, the sums are over the j
+    # of lower confidence and over the j tied with k. Without differences of
+    # large sums, uneven weights do not cost digits.
     is_first = is_first_of_ties(doubt)
     is_last = ops.concatenate([is_first[1:], is_first[:1]])
     after = ops.flip(running_sum_before(ops.flip(weight)))
@@ -78,7 +80,6 @@ def esd(batch):
     gap_below, above, gap_tied, tied = ops.unstack(sums, 4, axis=1)
     third = above + (tied - weight)
     pairs = 2.0 * gap_below * third + (gap_tied - gap) * (third - weight)
-    # The weight of all triples, added up without a difference.
     doubles = weight * running_sum_before(weight)
     triples = 6.0 * ops.sum(weight * running_sum_before(doubles))
     is_defined = triples > 0.0
@@ -93,11 +94,11 @@ class ESD(FunctionLoss, function=esd, name="esd"):
 
 
 def _confidence_and_doubt(batch):
-    """The confidence, and what sorts examples by it in reverse, both `(n,)`.
+    """The confidence, and a doubt that sorts in reverse order, both `(n,)`.
 
-    Of logits, the doubt is 1 / confidence - 1, summed without the largest
-    class, which is 1: it tells saturated examples apart whose confidence is 1
-    in float32, as far as float64 does.
+    For logits, the doubt is 1 / confidence - 1, summed without the 1 of the
+    largest class, so that it also sorts saturated examples, whose confidence is
+    1 in float32.
     """
     y_pred = batch.predictions
     if not batch.from_logits:
@@ -106,6 +107,6 @@ def _confidence_and_doubt(batch):
     powers = ops.exp(y_pred - ops.max(y_pred, axis=-1, keepdims=True))
     total = ops.sum(powers, axis=-1)
     others = ops.sum(ops.where(powers == 1.0, 0.0, powers), axis=-1)
-    # Classes that share the largest logit count 1 each, but for one of them.
+    # Of the classes that share the largest logit, all but one count 1 each.
     doubt = others + (ops.round(total - others) - 1.0)
     return 1.0 / total, ops.where(doubt < _SMALLEST_DOUBT, 0.0, doubt)

@@ -25,14 +25,15 @@ def _check_gamma(name, value):
 
 @loss_function(per_example=True, gamma=_check_gamma)
 def focal(batch, *, gamma=3.0):
-    """Cross-entropy that counts what is already predicted well for less.
+    """Cross-entropy that gives less weight to examples predicted well.
 
     focal = -sum_k y_k (1 - p_k)^gamma log p_k
 
     Args:
         batch: The examples.
-        gamma: The exponent, at least 0 (which gives `nll`). `"flsd53"` is the
-            sample-dependent one: 5 where the label's class has p < 0.2, else 3.
+        gamma: The exponent, at least 0 (which gives `nll`). `"flsd53"` is a
+            sample-dependent exponent: 5 where the label's class has p < 0.2,
+            else 3.
 
     Returns:
         A value for each example, `(...)`.

@@ -1,7 +1,7 @@
-"""A loss of each group of examples, so that small groups count as large ones.
+"""The mean of a loss over groups, in which small groups count like large ones.
 
-`Groupwise` reads class ids and group ids from `y_true`. In a `CompositeLoss`
-the other part has the class ids alone.
+`Groupwise` reads class ids and group ids from `y_true`. In a `CompositeLoss`,
+the other part gets the class ids only.
 """
 
 import keras
@@ -25,30 +25,30 @@ from caltrain_tf.ops.replicas import sum_over_replicas
 class Groupwise(keras.losses.Loss):
     """The mean over groups of each group's own loss, for `model.compile`.
 
-    A calibration error of a whole batch may be small because one group is
-    over-confident and another one under-confident; this one is not. The loss is
-    computed for the examples of each group alone, and groups count the same,
-    however few their examples are. A group without examples in a batch counts
-    nothing.
+    The calibration error of a whole batch may be small although one group is
+    over-confident and another one under-confident; this loss is not. It is
+    computed for the examples of each group separately, and all groups count the
+    same, however few examples they have. A group without examples in a batch
+    does not count.
 
     `y_true` has the shape `(..., 2)`, usually `(batch, 2)`: a class id and a
     group id, from 0. In `CompositeLoss("focal", Groupwise("sb_ece", 3))` the
-    whole loss takes such labels, and the primary loss sees the class ids. So do
-    `part_metrics()`; other compiled metrics, such as accuracy, get both columns
-    and have to take the first one themselves.
+    whole loss takes such labels, and the primary loss gets the class ids. Its
+    `part_metrics()` take such labels too; other compiled metrics, such as
+    accuracy, get both columns and have to select the first one themselves.
 
     Args:
         loss: A name of `caltrain_tf.losses`, a config, a `Loss`, or any name or
             callable that `keras.losses.get` knows and that returns a value for
             each example.
         num_groups: Number of groups.
-        from_logits: Whether predictions are logits. By default what `loss`
-            says, and False where it is a name.
+        from_logits: Whether predictions are logits. By default the option of
+            `loss`, or False if `loss` is a name.
         name: The loss's name.
         ignore_class: Label of the examples that do not count, such as -1. By
-            default what `loss` says.
-        reduction: As in `keras.losses.Loss`, of a copy of the batch's value
-            for each example that counts.
+            default the option of `loss`.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
         dtype: Data type of the result; the computation is in float32.
 
     Example:
@@ -99,7 +99,7 @@ class Groupwise(keras.losses.Loss):
             )
 
     def of_batch(self, batch):
-        """The scalar of a `Batch` that has groups."""
+        """Returns the loss of a `Batch` that has groups, a scalar."""
         total = count = 0.0
         for group in range(self.num_groups):
             is_group = ops.cast(batch.groups == group, "float32")
@@ -113,7 +113,7 @@ class Groupwise(keras.losses.Loss):
             mass = ops.sum(weight)
             if batch.cross_replica:
                 mass = sum_over_replicas(mass)
-            # A product, not `where`: a diverged model has to show.
+            # A product instead of `where` keeps the NaN of a diverged model.
             total = total + value * ops.cast(mass > 0, "float32")
             count = count + ops.cast(mass > 0, "float32")
         return ops.divide_no_nan(total, count)
@@ -140,7 +140,7 @@ class Groupwise(keras.losses.Loss):
         )
 
     def get_config(self):
-        """Everything that the constructor takes, the loss as a config."""
+        """Returns the arguments of the constructor, with `loss` as config."""
         return {
             **super().get_config(),
             "loss": keras.saving.serialize_keras_object(self.loss),

@@ -1,6 +1,6 @@
 """Penalties on logits that are further apart than a margin.
 
-They are defined by logits, not by probabilities, so that `from_logits=False` is
+They are defined on logits, not on probabilities, so that `from_logits=False` is
 an error. A binary problem with logits z `(..., 1)` has the logits [0, z].
 """
 
@@ -15,8 +15,8 @@ from caltrain_tf.losses.base import FunctionLoss
 from caltrain_tf.losses.base import loss_function
 from caltrain_tf.ops.replicas import sum_over_replicas
 
-# Distances whose squares, and the sum of many, stay inside float32. Beyond are
-# classes that were masked out, and nothing pulls at them.
+# Largest distance whose square, and sums of many squares, do not overflow
+# float32. Larger ones are those of masked classes, which get no gradient.
 _LARGEST_DISTANCE = 1e15
 _check_not_negative = partial(check_number, low=0, closed=True)
 
@@ -33,19 +33,19 @@ def _check_logits(name, value):
 
 @loss_function(from_logits=_check_logits, margin=_check_not_negative)
 def mbls(batch, *, margin=10.0):
-    """How far logits lie below the largest one, beyond a margin.
+    """Penalty on logits that lie more than a margin below the largest one.
 
     mbls = mean over examples and classes of max(0, max_j z_j - z_k - margin)
 
     It takes logits only: pass `from_logits=True`. In the paper, "margin-based
-    label smoothing" is cross-entropy + 0.1 x this:
-    `CompositeLoss("nll", "mbls", beta=0.1, from_logits=True)`. The authors'
-    code leaves examples of its `ignore_index` out of the penalty, and so does
-    `ignore_class`.
+    label smoothing" is cross-entropy + 0.1 x this penalty:
+    `CompositeLoss("nll", "mbls", beta=0.1, from_logits=True)`. `ignore_class`
+    leaves examples out of the penalty, as `ignore_index` does in the authors'
+    code.
 
     Args:
         batch: The examples.
-        margin: The distance that is free, at least 0.
+        margin: The largest distance without a penalty, at least 0.
 
     Returns:
         A scalar.
@@ -89,12 +89,12 @@ def acls(batch, *, margin=10.0, positive=1.0, negative=0.1):
     It takes logits only: pass `from_logits=True`. In the paper it is added to
     cross-entropy with beta = 0.1. Where several classes share the largest
     logit, the authors' code adds the first term once for each of them; here it
-    is added once. Distances beyond 1e15, of classes that were masked out, count
-    as 1e15 and have no gradient.
+    is added once. Distances beyond 1e15, as those of masked classes, count as
+    1e15 and have no gradient.
 
     Args:
         batch: The examples.
-        margin: What is free, at least 0.
+        margin: The largest logit and distance without a penalty, at least 0.
         positive: Weight of the first term, at least 0.
         negative: Weight of the second term, at least 0.
 
@@ -114,7 +114,7 @@ def acls(batch, *, margin=10.0, positive=1.0, negative=0.1):
     """
     logits = batch.predictions
     largest = ops.max(logits, axis=-1, keepdims=True)
-    # The largest logit itself is 0 below it, and adds nothing.
+    # The largest logit has a distance of 0 and adds nothing.
     below = _squared(ops.stop_gradient(largest) - logits - margin)
     below = ops.sum(below, axis=-1) / (logits.shape[1] - 1)
     above = _squared(largest[:, 0] - margin)
@@ -135,7 +135,7 @@ def _squared(distance):
 
 
 def _weighted_mean(values, batch):
-    """The mean of values `(n,)`, divided first: their sum could overflow."""
+    """Mean of values `(n,)`, divided before the sum, which could overflow."""
     total = ops.sum(batch.weight)
     if batch.cross_replica:
         total = sum_over_replicas(total)

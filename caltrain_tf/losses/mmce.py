@@ -24,17 +24,17 @@ def mmce(batch, *, width=0.4, weighted=False):
 
         sum_ij (c_i - a_i) (c_j - a_j) k_ij / N^2
 
-    Weighted, the correct and the incorrect examples count half each, however
-    few they are: (c_i - a_i) / N becomes (c_i - a_i) / number of examples that
-    are as correct as i.
+    With `weighted=True`, the correct and the incorrect examples count half
+    each, however few they are: (c_i - a_i) / N becomes (c_i - a_i) / number of
+    examples with the same correctness as i.
 
-    Not to be confused with `ct.metrics.mmce`, which is the square root of this
-    on arrays.
+    `ct.metrics.mmce`, which takes arrays, is the square root of this loss.
 
     Args:
         batch: The examples.
         width: Width of the kernel, at least 0.01.
-        weighted: Whether to weigh correct and incorrect examples the same.
+        weighted: Whether to give correct and incorrect examples the same total
+            weight.
 
     Returns:
         A scalar.

@@ -55,13 +55,13 @@ def get(identifier, **options):
     """Returns the loss that `identifier` stands for.
 
     Args:
-        identifier: A name such as `"sb_ece"`; a config, which is what
-            `keras.losses.serialize` gives for any loss and `get_config` for one
-            that has such a name, or a dict of a name and options
-            (`{"loss": "sb_ece", "name": "mine"}` for one with a name of its
-            own); or anything that `keras.losses.get` knows: a `Loss` or a
-            function, which is returned as it is, or the name of one.
-        **options: Options of the loss that a name or config leaves open.
+        identifier: A name such as `"sb_ece"`; a config, which is the result of
+            `keras.losses.serialize` for any loss, the result of `get_config`
+            for a loss that has such a name, or a dict of a name and options
+            (`{"loss": "sb_ece", "name": "mine"}` for a loss with a custom
+            name); or anything that `keras.losses.get` knows: a `Loss` or a
+            function, which is returned unchanged, or the name of one.
+        **options: Options of the loss that the name or config does not set.
 
     Returns:
         A `keras.losses.Loss`, or a function of Keras or of the caller.
@@ -77,7 +77,7 @@ def get(identifier, **options):
         if identifier in _BY_NAME:
             return _BY_NAME[identifier](**options)
         return _get_of_keras(identifier, options)
-    # `ml_collections.ConfigDict` is no Mapping.
+    # `ml_collections.ConfigDict` is not a `Mapping`.
     if isinstance(identifier, Mapping) or hasattr(identifier, "to_dict"):
         config = dict(identifier)
         if "class_name" in config:

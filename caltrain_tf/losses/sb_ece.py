@@ -48,7 +48,7 @@ def sb_ece(
     root=True,
     lower=0.0,
 ):
-    """Expected calibration error over soft bins, differentiable.
+    """Differentiable expected calibration error over soft bins.
 
     With confidences c_i, correctness a_i and memberships
     u_ij = softmax_j(-(c_i - centre_j)^2 / temperature), a bin has the mass
@@ -57,9 +57,9 @@ def sb_ece(
         bin:   (sum_j S_j / N |A_j - C_j|^norm)^(1/norm)            (eq. 11)
         label: (1/N sum_ij u_ij |A_j - c_i|^norm)^(1/norm)          (eq. 12)
 
-    The authors' released code for eq. 12 is reached with `root=False,
-    lower="chance"`: bins on [1/K, 1], and memberships (1 - e) u + e / bins with
-    e = 1e-5. Their code for eq. 11 is `binning="bin"`.
+    `root=False, lower="chance"` gives the authors' released code for eq. 12:
+    bins on [1/K, 1], and memberships (1 - e) u + e / bins with e = 1e-5. Their
+    code for eq. 11 is `binning="bin"`.
 
     Args:
         batch: The examples.

@@ -1,4 +1,4 @@
-"""Soft-binned marginal calibration error: every class, not the top one."""
+"""Soft-binned marginal calibration error, over every class."""
 
 import keras
 
@@ -23,8 +23,8 @@ def sb_marginal_ece(
 ):
     """Calibration error of every class probability over soft bins.
 
-    With the bins of `sb_ece`, for each class k on its own probabilities p_ik
-    and labels y_ik, and all classes counting the same:
+    Each class k has the soft bins of `sb_ece` for its own probabilities p_ik
+    and labels y_ik, and all classes count the same:
 
         (1/K sum_k sum_j S_kj / N |A_kj - C_kj|^norm)^(1/norm)
 

@@ -22,7 +22,7 @@ _MARGIN = 1e-6
     temperature=partial(check_number, low=0),
 )
 def soft_avuc(batch, *, threshold=0.5, temperature=0.1):
-    """Rewards certainty where accurate and uncertainty where not, softly.
+    """Softly rewards certain accurate and uncertain inaccurate predictions.
 
     With the entropy h in nats, h* = h / log K and the soft uncertainty
     t = logistic(log[h* (1 - kappa) / ((1 - h*) kappa)] / temperature),
@@ -31,12 +31,12 @@ def soft_avuc(batch, *, threshold=0.5, temperature=0.1):
         n_AU = sum over accurate of t tanh h,
         n_AC = sum over accurate of (1 - t) (1 - tanh h),
 
-    and likewise n_IU and n_IC over the inaccurate ones (equation 15).
+    and likewise n_IU and n_IC over the inaccurate examples (equation 15).
 
     Args:
         batch: The examples.
         threshold: kappa in (0, 1), a share of the largest entropy.
-        temperature: Sharpness; towards 0 the threshold becomes hard.
+        temperature: Softness; towards 0 the threshold becomes hard.
 
     Returns:
         A scalar.

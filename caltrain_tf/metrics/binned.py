@@ -1,11 +1,12 @@
 """Calibration errors over hard bins, and the curve that shows them.
 
-Weights. An example of weight w counts as w examples: in means, in the share of
-a bin, and in where bins of equal mass begin. Scaling all weights changes
-nothing: where whole numbers of examples matter, the smallest weight is one
-example. So whole weights of which the smallest is 1 give what repeating the
-examples gives. Only `debias` asks how many independent examples a bin has, and
-repetitions are none: it takes the effective number (sum w)^2 / sum w^2.
+An example of weight w counts as w examples in means, in the share of a bin and
+in the edges of equal-mass bins. Scaling all weights changes nothing: where
+whole numbers of examples matter, the smallest weight is one example. Therefore
+whole weights with a minimum of 1 give the same result as repeating the
+examples. Only `debias` depends on how many independent examples a bin has, and
+repetitions are not independent: it uses the effective number
+(sum w)^2 / sum w^2.
 """
 
 import math
@@ -23,7 +24,7 @@ from caltrain_tf.metrics.inputs import top_labels
 BINNINGS = ("equal_mass", "equal_width")
 ESTIMATORS = ("bin", "label")
 NORMS = (1, 2, math.inf)
-# Comparing with every edge is faster than a binary search, up to some number.
+# Up to this many edges, comparing with each is faster than a binary search.
 MOST_COMPARED_EDGES = 64
 # Examples that one thread bins at a time.
 EXAMPLES_PER_BLOCK = 32 * 1024
@@ -93,20 +94,20 @@ def calibration_error(
         bin:   (sum_b w_b |conf_b - acc_b|^norm)^(1/norm)
         label: (1/N sum_i |conf_i - acc_b(i)|^norm)^(1/norm)
 
-    and for `norm=inf` the largest of the differences. Debiased, the square of
-    a bin's difference is reduced by its expected value under calibration,
+    and for `norm=inf` the largest of the differences. With `debias`, the square
+    of a bin's difference is reduced by its expected value under calibration,
     acc_b (1 - acc_b) / (n_b - 1); bins of one example count 0, and the sum is
     at least 0.
 
     Equal-mass edges are the sorted confidences at min(round(linspace(0, N,
     num_bins, endpoint=False)), N - 1). An edge belongs to the bin above it, so
-    that ties stay together, and the last bin is closed at 1. In that it differs
-    from robustness_metrics, where confidences of exactly 1.0, of which
-    saturated networks have thousands, fall into one more bin beyond the last.
+    that ties stay together, and the last bin is closed at 1. This differs from
+    robustness_metrics, where confidences of exactly 1.0, of which saturated
+    networks have thousands, fall into one more bin beyond the last.
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_bins: Number of bins.
         norm: 1, 2 or `math.inf`.
@@ -117,7 +118,7 @@ def calibration_error(
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
             A weight counts as that many examples, the smallest as one; with
             `debias` a bin has (sum w)^2 / sum w^2 examples.
 
@@ -178,19 +179,20 @@ def mean_sweep_calibration_error(
 ):
     """Calibration error with as many equal-mass bins as stay monotone.
 
-    The number of bins grows from 1 until the bins' accuracies first fail to
-    increase with their confidences (or are as many as the examples); the last
-    number before is taken. The bins are those of `calibration_error`.
+    The number of bins grows from 1 until the accuracies of the bins no longer
+    increase with their confidences, or until there are as many bins as
+    examples. The last number of bins with increasing accuracies is used. The
+    bins are those of `calibration_error`.
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         norm: 1, 2 or `math.inf`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -215,7 +217,7 @@ def sweep_of_confidence(confidence, correct, norm=2, weight=None):
     """`mean_sweep_calibration_error`, given confidences and correctness."""
     confidence, correct, weight = sort_together(confidence, correct, weight)
     weight = np.ones(len(confidence)) if weight is None else in_units(weight)
-    # Ties begin where the first of them does.
+    # A bin that begins within ties begins at the first of them.
     first_of_ties = np.searchsorted(confidence, confidence, side="left")
     mass = np.cumsum(weight)
 
@@ -228,7 +230,7 @@ def sweep_of_confidence(confidence, correct, norm=2, weight=None):
     )
 
     def starts_of(num_bins):
-        """Where the bins begin that are not empty, and where the last ends."""
+        """The starts of bins that are not empty, and the end of the last."""
         ranks = edge_ranks(mass[-1], num_bins)
         starts = first_of_ties[np.searchsorted(mass, ranks, side="right")]
         return np.unique(np.concatenate([[0], starts, [len(mass)]]))
@@ -268,14 +270,14 @@ def reliability_curve(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_bins: Number of bins.
         binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A named tuple of `confidence`, `accuracy` and `count`, each
@@ -324,9 +326,9 @@ def check_bins(
 
 
 def inner_edges(confidence, num_bins, binning, weight=None):
-    """The `num_bins - 1` values at which a next bin begins."""
+    """The `num_bins - 1` values at which the second and later bins begin."""
     if binning == "equal_width":
-        # Not from linspace, whose 3/5 is the next number above 0.6.
+        # `linspace` would give the next number above 0.6 for 3/5.
         return np.arange(1, num_bins) / num_bins
     if weight is None:
         # A full sort of floats is vectorised in NumPy, and five times as fast
@@ -345,17 +347,17 @@ def mass_edges(sorted_confidence, units, num_bins):
 
 
 def edge_ranks(num_examples, num_bins):
-    """How many examples are below where the second and later bins begin."""
+    """Number of examples below the start of the second and later bins."""
     ranks = np.linspace(0, num_examples, num_bins, endpoint=False)
     return np.minimum(np.round(ranks), num_examples - 1)[1:]
 
 
 def in_units(weight):
-    """Weights as multiples of the smallest; whole ones without rounding."""
-    # Not less than rounding leaves of the largest, so that nothing overflows.
+    """Weights as multiples of the smallest, exact if all are whole."""
+    # The divisor is at least 1e-15 of the largest, so that nothing overflows.
     units = weight / max(weight.min(), 1e-15 * weight.max())
     whole = np.rint(units)
-    # Weights that were scaled in float32 are whole but for its rounding.
+    # Whole weights that were scaled in float32 are whole up to its rounding.
     return whole if np.allclose(units, whole, rtol=1e-6, atol=0) else units
 
 
@@ -370,12 +372,12 @@ def bin_indices(confidence, edges):
 
 
 def fill_bins(confidence, correct, edges, weight=None):
-    """Sums the examples into the bins that `edges` are between."""
+    """Sums the examples into the bins between `edges`."""
     num_bins = len(edges) + 1
 
     def of_block(start, stop):
         part, hit = confidence[start:stop], correct[start:stop]
-        # Made once here: bincount would make it anew each time.
+        # Converted once here: `bincount` would convert it in every call.
         indices = bin_indices(part, edges).astype(np.intp)
 
         def total(indices, values=None):
@@ -391,7 +393,7 @@ def fill_bins(confidence, correct, edges, weight=None):
             total(indices, w * w),
         )
 
-    # 64 bytes: what an example takes with its index and temporaries.
+    # An example takes 64 bytes with its index and temporaries.
     parts = map_blocks(of_block, len(confidence), 64, 64 * EXAMPLES_PER_BLOCK)
     sums = [
         np.sum(part, axis=0, dtype=np.float64)
@@ -402,10 +404,10 @@ def fill_bins(confidence, correct, edges, weight=None):
 
 
 def sort_together(confidence, correct, weight=None):
-    """The arrays in the order of the confidences.
+    """Sorts the arrays by confidence.
 
     Confidences are not negative, so that their bits sort like integers, and
-    below 2, so that the highest bits are free: correctness fits in beside them.
+    below 2, so that the highest bits are free to store correctness beside them.
     One sort of integers is several times as fast as `argsort`.
     """
     if weight is not None:
@@ -434,7 +436,7 @@ def power_mean(gaps, norm, share=None, bias=0.0):
 
 
 def _ratio(sums, divisor):
-    """`sums / divisor`, and 0 where that is 0."""
+    """`sums / divisor`, and 0 where `divisor` is 0."""
     return np.divide(
         sums, divisor, out=np.zeros(np.shape(sums)), where=divisor > 0
     )

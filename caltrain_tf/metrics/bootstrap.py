@@ -20,8 +20,8 @@ def _accuracy_of_confidence(confidence, correct, weight=None):
     return float(np.average(correct, weights=weight))
 
 
-# Metrics that need only confidences and correctness, and means of a value of
-# each example: the predictions are read once, not once per resample.
+# Metrics that need only confidences and correctness, and metrics that are means
+# of a value per example: both read the predictions once, not once per resample.
 OF_CONFIDENCE = {
     binned.calibration_error: binned.error_of_confidence,
     binned.mean_sweep_calibration_error: binned.sweep_of_confidence,
@@ -37,8 +37,8 @@ OF_EXAMPLES = {
     scores.brier_score: scores.brier_of_examples,
     scores.negative_log_likelihood: scores.nll_of_examples,
 }
-# The largest value of each metric; the smallest is 0. Those that are missing
-# have no bound, or one that depends on the number of classes.
+# The largest value of each metric; the smallest is 0. Missing metrics have no
+# bound, or one that depends on the number of classes.
 LARGEST_VALUES = dict.fromkeys(
     [*OF_CONFIDENCE, marginal_calibration_error], 1.0
 )
@@ -69,13 +69,13 @@ def bootstrap(
 ):
     """A metric with its bootstrap confidence interval.
 
-    The examples are drawn anew with replacement `num_samples` times, each with
-    its weight. The `"basic"` interval mirrors the quantiles of the resampled
-    values at the value itself, which takes out the bias that resampling adds:
-    binned errors of resamples are larger than that of the sample, so that a
-    plain `"percentile"` interval of a well calibrated network lies above its
-    own value. Mirrored ends that no value can have, such as an accuracy above
-    1, are moved to the nearest one that it can.
+    The examples are drawn with replacement `num_samples` times, each with its
+    weight. The `"basic"` interval mirrors the quantiles of the resampled values
+    at the metric's value, which removes the bias that resampling adds: binned
+    errors of resamples are larger than that of the sample, so that a plain
+    `"percentile"` interval of a well calibrated network lies above the value
+    itself. Mirrored ends that the metric cannot reach, such as an accuracy
+    above 1, are moved to the nearest possible value.
 
     Args:
         metric: An exact metric of this package, or any function
@@ -83,17 +83,17 @@ def bootstrap(
             is never negative. It gets `from_logits` and `sample_weight` if
             they are given here.
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        num_samples: How often to resample.
-        level: The interval's coverage.
+        num_samples: Number of resamples.
+        level: Coverage of the interval.
         method: `"basic"` or `"percentile"`.
         seed: Seed of the resampling.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
-        **options: For the metric.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+        **options: Options of the metric.
 
     Returns:
         A named tuple of the `value` on all examples and the `interval`, a tuple
@@ -140,16 +140,16 @@ def bootstrap(
 
 
 def on_rows(metric, inputs, options):
-    """A metric as a function of some of the examples.
+    """Turns a metric into a function of a subset of the examples.
 
     Args:
-        metric: As of `bootstrap`.
+        metric: As in `bootstrap`.
         inputs: The arguments of `inputs.read`, as a tuple.
-        options: Those of the metric, as a dictionary.
+        options: Options of the metric, as a dictionary.
 
     Returns:
-        How many examples count, and a function from an index of them to the
-        metric of these alone, a float.
+        The number of examples that count, and a function that takes an index of
+        them and returns the metric of the chosen examples, a float.
     """
     if metric in OF_CONFIDENCE:
         of_confidence = OF_CONFIDENCE[metric]

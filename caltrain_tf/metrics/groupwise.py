@@ -10,7 +10,7 @@ from caltrain_tf.metrics.inputs import read
 from caltrain_tf.metrics.scores import accuracy
 from caltrain_tf.metrics.selective import coverage_at_risk
 
-# Of these, more is better.
+# Metrics whose higher values are better.
 RISING = (accuracy, coverage_at_risk)
 
 
@@ -20,11 +20,11 @@ class GroupTable:
 
     Attributes:
         metric: The metric's name.
-        values: From groups to values.
-        counts: From groups to numbers of examples that count.
+        values: Dictionary from groups to values of the metric.
+        counts: Dictionary from groups to the number of examples that count.
         overall: The metric of all examples together.
-        higher_is_better: Which value is the worst: the smallest, or the
-            largest.
+        higher_is_better: Whether the smallest value is the worst, instead of
+            the largest.
     """
 
     metric: str
@@ -40,7 +40,7 @@ class GroupTable:
 
     @property
     def worst_group(self):
-        """The group that has it, the first one of several."""
+        """The group with the worst value; the first such group."""
         values = list(self.values.values())
         index = (
             np.argmin(values) if self.higher_is_better else np.argmax(values)
@@ -93,11 +93,11 @@ def groupwise(
     sample_weight=None,
     **options,
 ):
-    """A metric for each group of examples, with the worst one and the gap.
+    """A metric for each group of examples, with the worst group and the gap.
 
     A network that is calibrated on the whole may be over-confident for one
     group and under-confident for another. Binned errors of small groups are
-    larger by chance alone: `bootstrap` of a group says by how much.
+    larger by chance alone; `bootstrap` on a group's examples shows by how much.
 
     Args:
         metric: An exact metric of this package that returns a number, or any
@@ -105,24 +105,25 @@ def groupwise(
             `probs`. It gets `from_logits` and `sample_weight` if they are given
             here.
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        groups: The group of each example, `(...)` or of the first axes:
-            numbers, texts or any hashable objects, such as tuples of several
-            attributes. Groups without an example that counts are left out.
+        groups: The group of each example, of shape `(...)`, or of its first
+            axes: numbers, strings or any hashable objects, such as tuples of
+            several attributes. Groups without an example that counts are left
+            out.
         higher_is_better: Whether the smallest value is the worst. By default
-            that is so for `accuracy` and `coverage_at_risk` alone.
+            True for `accuracy` and `coverage_at_risk` only.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
-        **options: For the metric.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+        **options: Options of the metric.
 
     Returns:
         A `GroupTable`: `values` and `counts` are dictionaries by group, sorted
-        where groups can be; `overall` is the metric of all examples; `worst` is
-        the worst value, that of `worst_group`; and `gap` is the difference of
-        the largest and the smallest value. It prints as a table.
+        if groups can be sorted; `overall` is the metric of all examples;
+        `worst` is the worst value, that of `worst_group`; and `gap` is the
+        difference of the largest and the smallest value. It prints as a table.
 
     Example:
         >>> import caltrain_tf as ct
@@ -176,12 +177,12 @@ def rows_of_groups(examples, groups):
     """Which of the examples that count belong to each group.
 
     Args:
-        examples: Examples of `inputs.read`.
-        groups: As of `groupwise`.
+        examples: `Examples` from `inputs.read`.
+        groups: As in `groupwise`.
 
     Returns:
-        From groups to indices of the examples that count, groups without any
-        left out.
+        A dictionary from groups to indices into the examples that count,
+        without empty groups.
     """
     names, codes = _codes(groups, examples.shape)
     if examples.counts is not None:
@@ -237,7 +238,7 @@ def _as_objects(groups):
             raise ValueError(f"`groups` must be an array: {error}") from error
         if array.dtype.kind != "O":
             return array
-    # NumPy would make texts of numbers among texts, and rows of tuples.
+    # NumPy would turn numbers among strings into strings, and tuples into rows.
     return np.fromiter(groups, object, len(groups))
 
 

@@ -1,12 +1,12 @@
-"""Arrays that users hand over, checked and brought into one form.
+"""Checks the arrays that metrics take and brings them into one form.
 
-Behind `read` there are examples with K >= 2 predicted classes, a class id each
-and perhaps a weight. It is the only place that knows of other shapes:
+After `read`, metrics see examples with K >= 2 predicted classes, a class id and
+optionally a weight. It is the only place that handles other shapes:
 
 | `probs` | meaning | `labels` | `sample_weight` |
 |---|---|---|---|
 | `(..., K)`, K >= 2 | K classes | ids `(...)` or one-hot `(..., K)` | `(...)` |
-| `(N,)`, `(..., 1)` | those of class 1 of two | 0/1 `(...)` | `(...)` |
+| `(N,)`, `(..., 1)` | class 1 of two classes | 0/1 `(...)` | `(...)` |
 | `(..., L)`, `multi_label=True` | L binary problems | 0/1 `(..., L)` | both |
 
 Every error names the argument and the first example that is wrong. Values are
@@ -30,28 +30,28 @@ from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import warn
 
-# Large enough for the cost of calls and of switching threads not to matter,
-# small enough for a cache: half or twice of it takes 1.1 to 1.3 times as long.
+# Large enough that the cost of calls and thread switches does not matter, small
+# enough for a cache: half or twice the size takes 1.1 to 1.3 times as long.
 BLOCK_BYTES = 4 * 1024 * 1024
 # Below this, starting threads takes longer than they save.
 SMALLEST_THREADED_BYTES = 4 * 1024 * 1024
 # NumPy reduces short rows one by one. Up to this many classes it is faster to
-# turn a block over and to reduce whole columns.
+# transpose a block and to reduce whole columns.
 LONGEST_SHORT_ROW = 48
-# exp of it is 0, and products with it are finite.
+# Its exponential is 0, and products with it are finite.
 LOWEST_LOGIT = -1e4
 
 
 class Examples(NamedTuple):
-    """What `read` returns.
+    """The result of `read`.
 
     Attributes:
         predictions: Probabilities, or logits, `(n, K)`; `(n, 1)` for binary
             problems. Not checked yet.
         labels: Class ids `(n,)`.
-        counts: Booleans `(n,)`, False where an example counts nothing; None if
+        counts: Booleans `(n,)`, False where an example does not count; None if
             all count.
-        weight: float64, of the examples that count; None if all are 1.
+        weight: Weights of the examples that count, float64; None if all are 1.
         from_logits: Whether `predictions` are logits.
         shape: The shape `(...)` that the examples had.
         name: Name used for the predictions in error messages.
@@ -85,10 +85,10 @@ class Examples(NamedTuple):
         return self.map_unchecked(checked)
 
     def map_unchecked(self, function):
-        """Like `map`, of a `function(block, labels, check)`.
+        """Like `map`, for a `function(block, labels, check)`.
 
-        It has to call `check()` before it returns, and may tell it the smallest
-        and the largest value of the block if it has them anyway.
+        The function has to call `check()` before it returns, and may pass it
+        the smallest and the largest value of the block if it knows them.
         """
 
         def of_block(start, stop):
@@ -103,7 +103,7 @@ class Examples(NamedTuple):
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
     def whole(self):
-        """Checked predictions `(n, K)`, K >= 2, and labels, of what counts."""
+        """Checked predictions `(n, K >= 2)` and labels of those that count."""
         if self.counts is None and self.predictions.shape[1] > 1:
             self.map(lambda block, labels: ())
             return as_float(self.predictions), self.labels
@@ -145,7 +145,7 @@ def read(
     name="probs",
     needs_labels=True,
 ):
-    """Returns `Examples` of arguments as the table above has them.
+    """Returns `Examples` from arguments with the shapes of the table above.
 
     Args:
         probs: Probabilities, or logits: an array, a tensor, or anything else
@@ -154,7 +154,7 @@ def read(
         from_logits: Whether `probs` holds logits.
         multi_label: Whether each column is a binary problem of its own.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights, of the examples' shape or of their first axes.
+        sample_weight: Weights, of the examples' shape or of its first axes.
         name: Name used for `probs` in error messages.
         needs_labels: Whether `labels` must not be None.
     """
@@ -173,8 +173,8 @@ def read(
     shape, num_classes = probs.shape[:-1], probs.shape[-1]
     probs = probs.reshape(-1, num_classes)
     if from_logits and num_classes > 1:
-        # Logits that pass for probabilities in every row are next to
-        # impossible, so that some rows are enough.
+        # Logits hardly ever pass for probabilities in every row, so that some
+        # rows are enough.
         if are_probabilities(as_float(probs[:1000])):
             warn(
                 f"`from_logits=True`, but `{name}` looks like probabilities, "
@@ -205,13 +205,14 @@ def top_labels(*args, **kwargs):
     """The top-label prediction of each example.
 
     Args:
-        *args: As of `read`.
-        **kwargs: As of `read`.
+        *args: As in `read`.
+        **kwargs: As in `read`.
 
     Returns:
         Confidences `(n,)`, the largest probability of each example, at most 1;
-        booleans `(n,)`, whether it is the label's (among equal ones, the first
-        class is the predicted one); and weights `(n,)`, or None.
+        booleans `(n,)`, whether the predicted class is the label (among equal
+        probabilities, the first class is predicted); and weights `(n,)`, or
+        None.
 
     Example:
         >>> confidence, correct, weight = top_labels([0.75, 0.5], [1, 0])
@@ -276,13 +277,13 @@ def map_blocks(function, num_rows, row_bytes, block_bytes=None):
 
     Args:
         function: Called from several threads at once for large inputs.
-        num_rows: How many rows there are.
-        row_bytes: The size of one row, which says how many make a block.
+        num_rows: Number of rows.
+        row_bytes: Size of one row, which determines how many rows make a block.
         block_bytes: The size of a block; `BLOCK_BYTES` by default.
 
     Returns:
-        What the calls returned, in the order of the rows. If calls raised, the
-        error of the first of their blocks is raised.
+        The results of the calls, in the order of the rows. If several calls
+        raise an error, that of the first block is raised.
 
     Example:
         >>> map_blocks(lambda start, stop: stop - start, 5, 4, block_bytes=8)
@@ -302,7 +303,7 @@ def map_blocks(function, num_rows, row_bytes, block_bytes=None):
 
 
 def available_cores():
-    """How many cores this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -317,20 +318,20 @@ def check_block(
     highest=None,
     remedy="pass `from_logits=True`",
 ):
-    """Raises if a row of this block is not what it should be.
+    """Raises an error if a row of the block is invalid.
 
     Args:
         block: Some rows, `(m, K)`, or `(m, 1)` for binary problems.
         index: The index of the block's first row, or a function from a row of
-            the block to how an error should call it.
+            the block to its index in error messages.
         from_logits: Whether these are logits.
         name: Name used for the predictions in error messages.
-        lowest: The smallest value of the block, or a bound that it meets, if it
+        lowest: The smallest value of the block, or a lower bound of it, if it
             is known already.
         highest: The largest value of the block, if it is known already.
-        remedy: What a user should do whose probabilities are logits.
+        remedy: Advice to a user whose probabilities are logits.
     """
-    # NaN goes through min, max and sum, and compares false with anything.
+    # NaN propagates through min, max and sum, and all comparisons are false.
     low = block.min() if lowest is None else lowest
     high = block.max() if highest is None else highest
     if from_logits:
@@ -356,10 +357,9 @@ def check_block(
 
 
 def as_float(predictions):
-    """Predictions as float32 or float64, not copied if they are that.
+    """Predictions as float32 or float64, not copied if they are either.
 
-    Half precision is what accelerators return; integers are exact ones and
-    zeros.
+    Accelerators return half precision; integers are exact ones and zeros.
     """
     if predictions.dtype in (np.float32, np.float64):
         return predictions
@@ -378,7 +378,7 @@ def two_classes(predictions, from_logits):
 
 
 def shift_logits(logits, largest=None):
-    """Logits minus their largest, which are at least `LOWEST_LOGIT`."""
+    """Logits minus the largest of their row, at least `LOWEST_LOGIT`."""
     if largest is None:
         largest = logits.max(axis=1, keepdims=True)
     with np.errstate(over="ignore"):
@@ -393,12 +393,12 @@ def softmax(shifted):
 
 
 def row_sums(block):
-    """Like `sum(axis=1)`, and three times as fast for short rows."""
+    """Like `sum(axis=1)`, but three times as fast for short rows."""
     return np.einsum("ij->i", block)
 
 
 def read_labels(labels, shape, num_classes, ignore_class):
-    """Class ids `(n,)`, and booleans `(n,)` where they count, or None."""
+    """Class ids `(n,)`, and whether each counts, `(n,)`; None if all do."""
     labels = as_array("labels", labels)
     if labels.shape == (*shape, 1):
         labels = labels[..., 0]
@@ -487,7 +487,7 @@ def read_weight(sample_weight, shape):
 
 
 def _problem_of(row, from_logits):
-    """What is expected of a row and what came, or None."""
+    """What a row should hold and what it holds; None if it is valid."""
     not_finite = ~np.isfinite(row)
     if not_finite.any():
         column = int(np.argmax(not_finite))
@@ -510,9 +510,9 @@ def _problem_of(row, from_logits):
 def _largest(block, from_logits, check):
     """The largest value of each row, and the first class that has it."""
     if not from_logits:
-        # The bits of numbers that are not negative sort like integers, those
-        # of negative ones above all of them, and of NaN above 1: one pass finds
-        # the largest and that no probability is too small.
+        # The bits of nonnegative numbers sort like integers, those of negative
+        # numbers above them, and those of NaN above 1: one pass finds the
+        # largest value and shows that no probability is negative.
         integers = np.dtype(f"u{block.itemsize}")
         bits, predicted = _largest_of_rows(block.view(integers))
         largest = bits.view(block.dtype)
@@ -533,7 +533,7 @@ def _largest_of_rows(block):
     columns = block.T
     largest = columns.max(axis=0)
     predicted = np.zeros(len(block), np.uint8)
-    # From the last class to the first, so that the first one stays.
+    # From the last class to the first, so that ties go to the first.
     for k in range(len(columns) - 1, -1, -1):
         predicted[columns[k] == largest] = k
     return largest, predicted

@@ -41,22 +41,22 @@ def marginal_calibration_error(
 
         (1/K sum_k sum_b w_kb |conf_kb - acc_kb|^norm)^(1/norm)
 
-    and for `norm=inf` the largest of the differences. Bins as in
+    and for `norm=inf` the largest of the differences. The bins are those of
     `calibration_error`.
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem, which has two classes.
+            class 1 of a binary problem, which has two classes.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_bins: Number of bins of each class.
         norm: 1, 2 or `math.inf`.
         binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
         threshold: If given, probabilities up to it are left out, and the
-            weights are shares of those that remain.
+            weights are shares of the remaining ones.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -140,7 +140,7 @@ def _bins_of_class(column, is_class, weight, num_bins, binning, threshold):
     starts = _starts(column, edges)
 
     def sums(values):
-        # Not reduceat, which would make a float64 copy of the column.
+        # `reduceat` would make a float64 copy of the column.
         return np.array(
             [
                 values[first:last].sum(dtype=np.float64)

@@ -27,12 +27,12 @@ def accuracy(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -60,16 +60,16 @@ def negative_log_likelihood(
     """Mean of -log(probability of the label), in nats.
 
     Probabilities are taken to be at least 1e-7, as in Keras, so that a single
-    saturated error does not make it infinite. Of logits it is exact.
+    saturated error does not make it infinite. For logits it is exact.
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float, at least 0.
@@ -93,14 +93,14 @@ def nll_of_examples(examples):
         if not examples.from_logits:
             return (-np.log(np.clip(of_label, SMALLEST_PROBABILITY, 1)),)
         largest = block.argmax(axis=1)
-        # In float64, and not of shifted logits, which have a lower bound.
+        # In float64, and without the lower bound of shifted logits.
         with np.errstate(over="ignore"):
             gap = _at_label(block, largest) - of_label
         gap = np.minimum(gap, np.finfo(np.float64).max)
         powers = shift_logits(block)
         np.exp(powers, out=powers)
-        # The largest logit is 0 and its power 1: left out of the float32 sum,
-        # it does not swallow what is small beside it.
+        # The largest shifted logit is 0 and its exponential 1. Without it, the
+        # float32 sum does not lose small terms.
         np.put_along_axis(powers, largest[:, None], 0, axis=1)
         return (np.log1p(row_sums(powers).astype(np.float64)) + gap,)
 
@@ -122,12 +122,12 @@ def brier_score(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 2].
@@ -155,8 +155,8 @@ def brier_of_examples(examples):
             block = softmax(shift_logits(block))
         of_label = _at_label(block, labels)
         squares = np.einsum("ij,ij->i", block, block).astype(np.float64)
-        # sum_k p_k^2 - p_y^2 + (1 - p_y)^2. Of a confident row the first
-        # difference is small, and no more than rounding may be below 0.
+        # sum_k p_k^2 - p_y^2 + (1 - p_y)^2. The first difference is small for
+        # a confident row, and only rounding can make it negative.
         return (np.maximum(squares - of_label**2, 0) + (1 - of_label) ** 2,)
 
     return examples.map(of_block)[0]
@@ -177,13 +177,13 @@ def average_uncertainty(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
-        labels: Needed only for `ignore_class`. Taken, and checked, so that all
-            metrics can be called in the same way.
+            class 1 of a binary problem.
+        labels: Needed only for `ignore_class`. They are accepted, and checked,
+            so that all metrics can be called in the same way.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, log K].
@@ -216,7 +216,7 @@ def entropy_of_examples(examples):
             total = row_sums(powers).astype(np.float64)
             mean = np.einsum("ij,ij->i", powers, block) / total
             return (np.log(total) - mean,)
-        # log of the smallest number instead of 0: its product with 0 is 0.
+        # The logarithm of the smallest number is finite: times 0 it is 0.
         logarithm = np.log(np.maximum(block, np.finfo(block.dtype).tiny))
         entropy = -np.einsum("ij,ij->i", block, logarithm)
         return (np.maximum(entropy, 0).astype(np.float64),)

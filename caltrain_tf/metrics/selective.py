@@ -2,10 +2,10 @@
 
 A network that answers only where its confidence is at least some threshold has
 a coverage, the share of the examples that it answers, and a risk, the share of
-these answers that are wrong. All examples of equal confidence are answered or
-none is, so that the curve has one point per distinct confidence and the order
-of the examples does not matter. An example of weight w counts as w examples,
-the smallest weight as one.
+these answers that are wrong. Either all examples of equal confidence are
+answered or none is, so that the curve has one point per distinct confidence and
+the order of the examples does not matter. An example of weight w counts as w
+examples, the smallest weight as one.
 """
 
 from typing import NamedTuple
@@ -42,16 +42,16 @@ def risk_coverage_curve(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
-        A named tuple of arrays, one entry per distinct confidence, from the
-        largest on: `coverage`, the share of the examples that have at least
+        A named tuple of arrays with one entry per distinct confidence, the
+        largest first: `coverage`, the share of the examples that have at least
         this confidence; `risk`, the share of wrong predictions among them; and
         `threshold`, the confidence itself.
 
@@ -83,7 +83,7 @@ def aurc(
     ignore_class=None,
     sample_weight=None,
 ):
-    """Area under the risk-coverage curve; less is better.
+    """Area under the risk-coverage curve; lower is better.
 
     With the N examples in the order of falling confidence and r_k the risk of
     the first k of them, it is the area under r from coverage 1/N to 1 by the
@@ -91,20 +91,20 @@ def aurc(
 
         1/(N - 1) sum_{k=1}^{N-1} (r_k + r_{k+1}) / 2
 
-    Among examples of equal confidence every order is as good: the result is the
-    mean over all of them. Of a single example it is the risk.
+    Examples of equal confidence have no order: the result is the mean over all
+    orders. For a single example it is the risk.
 
     Without ties it equals `AURC` of torch-uncertainty, which takes ties in the
-    order in which its sort leaves them and has no value for one example.
+    order that its sort returns and has no value for one example.
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
             A weight counts as that many examples, the smallest as one.
 
     Returns:
@@ -135,9 +135,9 @@ def aurc_of_confidence(confidence, correct, weight=None):
         return float(wrong)
     mass_before = np.concatenate([[0.0], mass[:-1]])
     errors_before = np.concatenate([[0.0], errors[:-1]])
-    # Over all orders, each of a group of ties is wrong with this probability:
-    # r_k = (errors_before + (k - mass_before) rate) / k. The sum over k of the
-    # group is that of 1/k, a difference of the digamma function.
+    # Over all orders, each example among ties is wrong with probability `rate`:
+    # r_k = (errors_before + (k - mass_before) rate) / k. Its sum over the ties
+    # needs the sum of 1/k, a difference of the digamma function.
     rate = (errors - errors_before) / (mass - mass_before)
     harmonic = np.diff(digamma(np.concatenate([[1.0], mass + 1])))
     risks = wrong + (errors_before - mass_before * rate) @ harmonic
@@ -155,25 +155,25 @@ def coverage_at_risk(
     ignore_class=None,
     sample_weight=None,
 ):
-    """Largest coverage whose risk is at most `risk`; more is better.
+    """Largest coverage whose risk is at most `risk`; higher is better.
 
     This is the largest share of the examples that the network may answer, the
     most confident ones first, such that no more than `risk` of the answers are
-    wrong. All examples of equal confidence are answered or none is, since no
-    threshold tells them apart.
+    wrong. Either all examples of equal confidence are answered or none is,
+    since no threshold tells them apart.
 
-    Without ties it equals `CovAtxRisk` of torch-uncertainty, which also cuts
-    through ties, where its sort leaves them.
+    Without ties it equals `CovAtxRisk` of torch-uncertainty, which also splits
+    ties, in the order that its sort returns.
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         risk: The share of wrong answers that is allowed, in [0, 1].
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in (0, 1], or NaN where every threshold has a larger risk.
@@ -204,11 +204,11 @@ def coverage_of_confidence(confidence, correct, risk=0.05, weight=None):
 
 
 def _accumulate(confidence, correct, weight):
-    """Sums over the examples of at least each distinct confidence.
+    """Sums over the examples with at least each distinct confidence.
 
     Returns:
-        The confidences, falling; how many examples there are; and how many of
-        them are wrong. Float64, the smallest weight is one example.
+        The confidences in decreasing order, the number of examples, and how
+        many of them are wrong, in float64. The smallest weight is one example.
     """
     arrays = sort_together(confidence, correct, weight)
     confidence, correct, weight = (

@@ -16,7 +16,7 @@ def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
             set of an example, as `ct.posthoc.ConformalSets` returns them.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -43,7 +43,7 @@ def set_size(sets, *, sample_weight=None):
 
     Args:
         sets: Booleans, or ones and zeros, `(..., K)`; see `coverage`.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, K].

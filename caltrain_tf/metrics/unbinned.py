@@ -35,12 +35,12 @@ def ks_error(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -89,19 +89,19 @@ def mmce(
 
         sqrt(sum_ij (c_i - a_i) (c_j - a_j) exp(-|c_i - c_j| / width)) / N
 
-    in O(N log N): between sorted values the kernel is a product, and running
-    sums give each of its rows. The loss of this name, `ct.losses.mmce`, is its
-    square.
+    in O(N log N): for sorted values the kernel is a product, and running sums
+    give each of its rows. The loss `ct.losses.mmce` is the square of this
+    metric.
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         width: Width of the kernel, at least 0.002.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -154,8 +154,8 @@ def smooth_calibration_error(
 
         smECE_s = int_0^1 |1/N sum_i (c_i - a_i) K_s(t, c_i)| dt
 
-    which does not increase with s. The result is the one s with smECE_s = s:
-    errors are seen at the scale of their own size.
+    which does not increase with s. The result is the only s with smECE_s = s,
+    so that errors are measured at the scale of their own size.
 
     The reflected kernel is the heat kernel of an interval with closed ends, so
     that a cosine transform turns the smoothing into a product. The excess is
@@ -165,12 +165,12 @@ def smooth_calibration_error(
 
     Args:
         probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
+            class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
 
     Returns:
         A float in [0, 1].
@@ -256,7 +256,7 @@ def _spread(confidence, correct, weight, size):
             cells += np.bincount(index, weights=excess * share, minlength=size)
         return cells
 
-    # 128 bytes: what an example takes with its temporaries.
+    # An example takes 128 bytes with its temporaries.
     parts = map_blocks(of_block, len(confidence), 128, 128 * EXAMPLES_PER_BLOCK)
     mass = len(confidence) if weight is None else weight.sum()
     return np.sum(parts, axis=0) / mass

@@ -1,9 +1,9 @@
-"""What users hand over as `y_true`, `y_pred` and `sample_weight`, made uniform.
+"""Checks and standardizes `y_true`, `y_pred` and `sample_weight`.
 
-Behind `standardize` everything has two dimensions: predictions `(n, K)` of at
-least two classes, class ids `(n,)` or label distributions `(n, K)`, and weights
-`(n,)`. It is the only place that knows of other shapes, of masks, of labels
-that do not count and of other precisions than float32:
+`standardize` returns predictions `(n, K)` of at least two classes, class ids
+`(n,)` or label distributions `(n, K)`, and weights `(n,)`. It is the only place
+that handles other shapes, masks, labels that do not count and precisions other
+than float32:
 
 | `y_pred` | meaning | `y_true` | `sample_weight` |
 |---|---|---|---|
@@ -11,13 +11,13 @@ that do not count and of other precisions than float32:
 | `(..., 1)` | the probability or logit of class 1 | 0/1 `(...)` | `(...)` |
 | `(..., L)`, `multi_label=True` | L binary problems | 0/1 `(..., L)` | both |
 
-With `num_groups`, `y_true` is `(..., 2)` for the first two kinds: a class id
-and a group id.
+With `num_groups`, `y_true` is `(..., 2)` in the first two rows of the table: a
+class id and a group id.
 
-Mistakes are said aloud. Called eagerly, bad labels, probabilities and weights
-raise an error that names the row. A graph on CPU or GPU raises
-`InvalidArgumentError`, as Keras' own losses do. Where nothing can raise, under
-XLA and JAX's `jit`, `nan_where_invalid` turns the loss into NaN.
+Invalid values are never silent. In eager mode, invalid labels, probabilities
+and weights raise an error that names the row. A graph on CPU or GPU raises
+`InvalidArgumentError`, as Keras' own losses do. Under XLA and JAX's `jit`,
+where nothing can raise, `nan_where_invalid` turns the loss into NaN.
 """
 
 from typing import Any
@@ -34,13 +34,13 @@ from caltrain_tf.checks import warn
 from caltrain_tf.ops.replicas import is_compiled_by_xla
 from caltrain_tf.ops.replicas import sum_over_replicas
 
-# Infinite logits (-1e30 in float16 is one) would give inf - inf.
+# Infinite logits, such as -1e30 in float16, would give inf - inf.
 LARGEST_LOGIT = 1e30
-# The smallest probability whose logarithm is taken: Keras' own epsilon, and for
+# The smallest probability whose logarithm is taken: Keras' epsilon or, for
 # float16, whose gradients end at 65504, its smallest normal number.
 SMALLEST_PROBABILITY = 1e-7
 SMALLEST_FLOAT16_PROBABILITY = 2.0**-14
-# Operations that hand on the kind of what they are given.
+# Operations that keep logits logits and probabilities probabilities.
 _TRANSPARENT = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims")
 _PROBABILITIES = (
     "`from_logits=True`, but `y_pred` looks like probabilities, as after a "
@@ -55,25 +55,25 @@ _LOGITS = (
 
 
 class Batch(NamedTuple):
-    """n examples of K >= 2 classes, all float32.
+    """A batch of n examples of K >= 2 classes, in float32.
 
     Attributes:
         labels: Class ids `(n,)`, or label distributions `(n, K)`.
         predictions: Probabilities, or finite logits, `(n, K)`.
-        weight: `(n,)`; examples that count at all have a mean of 1, so that the
-            scale of the user's weights does not matter.
+        weight: `(n,)`, scaled so that the weights that are not 0 have a mean of
+            1 and the scale of the user's weights does not matter.
         sample_weight: `(n,)` as given, and 0 where masked or ignored.
-        mask: `(n,)`, 1 where neither a Keras mask nor `ignore_class` leaves an
-            example out; None without either.
-        valid: `(n,)`, False where a label or a probability is invalid; None
-            where it is known that none is.
+        mask: `(n,)`, 0 where a Keras mask or `ignore_class` leaves an example
+            out, else 1; None without either.
+        valid: `(n,)`, False where a label or a probability is invalid; None if
+            all are known to be valid.
         given: The pair of labels and predictions `(n, K)` or, for binary
-            problems, `(n, 1)`, for losses that are not ours.
-        shape: The shape `(...)` that n values are to be given back in.
+            problems, `(n, 1)`, for losses of Keras or of the user.
+        shape: The shape `(...)` of the examples, to restore for results.
         from_logits: Whether `predictions` are logits.
-        cross_replica: Whether sums are meant over all replicas' batches.
-        smallest: The smallest number to take a logarithm of or to divide by,
-            so that slopes stay finite in the precision that came in.
+        cross_replica: Whether sums are over the batches of all replicas.
+        smallest: The smallest number whose logarithm is taken or that is
+            divided by, so that gradients are finite in the input's precision.
         groups: Group ids `(n,)`, 0 where an example does not count; None
             without `num_groups`.
     """
@@ -102,7 +102,7 @@ def standardize(
     cross_replica=False,
     num_groups=None,
 ):
-    """Checks what a loss or a metric was called with; returns a `Batch`.
+    """Checks the inputs of a loss or a metric and returns a `Batch`.
 
     With `num_groups`, `y_true` is `(..., 2)`: a class id and a group id.
     """
@@ -170,9 +170,9 @@ def standardize(
 
 
 def nan_where_invalid(value, batch):
-    """A scalar, or values `(n,)`, and NaN where the batch is invalid.
+    """Returns a scalar or values `(n,)` with NaN where the batch is invalid.
 
-    A product, not `where`, so that the gradient is NaN too.
+    It uses a product instead of `where`, so that the gradient is NaN too.
     """
     if batch.valid is None:
         return value
@@ -183,7 +183,8 @@ def nan_where_invalid(value, batch):
 def class_ids(labels):
     """Class ids `(n,)` as float32.
 
-    Of a label distribution, the most probable class, as Keras' accuracy has it.
+    For a label distribution it is the most probable class, as in Keras'
+    accuracy.
     """
     return labels if len(labels.shape) == 1 else first_argmax(labels)
 
@@ -217,8 +218,8 @@ def class_range(num_classes):
 
 def _get_keras_mask(tensor):
     """The mask that a Keras layer attached to `tensor`, or None."""
-    # Arrays of JAX have no attributes; there Keras keeps masks in a table that
-    # has no public name.
+    # JAX arrays cannot carry attributes, so Keras keeps their masks in a table
+    # that has no public name.
     from keras.src import backend
 
     return backend.get_keras_mask(tensor)
@@ -292,7 +293,7 @@ def _flatten(y_true, y_pred, multi_label):
 
 
 def _per_example(name, values, shape):
-    """Weights or a mask as `(n,)`, repeated over the axes that they lack."""
+    """Weights or a mask as `(n,)`, broadcast over missing axes."""
     values = ops.cast(_to_tensor(name, values), "float32")
     rank = len(values.shape)
     if rank == len(shape) + 1 and values.shape[-1] == 1:
@@ -315,7 +316,7 @@ def _per_example(name, values, shape):
 
 
 def scale(weight, cross_replica):
-    """Weights `(n,)` of which those that count at all have a mean of 1."""
+    """Scales weights `(n,)` so that those that are not 0 have a mean of 1."""
     sums = ops.stack(
         [ops.sum(weight), ops.sum(ops.cast(weight != 0, "float32"))]
     )
@@ -325,7 +326,7 @@ def scale(weight, cross_replica):
 
 
 def _blank_ignored(labels, predictions, weight):
-    """Rows of weight 0 hold something valid, whatever they held before."""
+    """Replaces the values of rows of weight 0 by valid ones."""
     counts = weight != 0
     column = ops.expand_dims(counts, -1)
     # A uniform row is a valid prediction and a valid label distribution.
@@ -348,8 +349,8 @@ def _check_weight(weight):
 
 
 def _make_finite(logits):
-    # `where` keeps NaN; `clip` may turn it into a number under XLA. A diverged
-    # model has to show.
+    # `where` keeps NaN, which shows that a model has diverged; `clip` may turn
+    # it into a number under XLA.
     logits = ops.where(logits > LARGEST_LOGIT, LARGEST_LOGIT, logits)
     return ops.where(logits < -LARGEST_LOGIT, -LARGEST_LOGIT, logits)
 
@@ -397,21 +398,21 @@ def _check_probabilities(predictions):
 
 
 def _require(valid, problem, name, rows, seen):
-    """Raises unless all is valid: now, or when the graph runs.
+    """Raises an error for invalid rows, now or when the graph runs.
 
     Args:
         valid: `(n,)`.
         problem: What is wrong.
         name: Name of `rows` in the error.
-        rows: What was checked, of which an error shows the first bad row.
-        seen: `(n,)`; a graph's error shows the smallest and the largest.
+        rows: The checked values; an error shows the first invalid row.
+        seen: `(n,)`; the error of a graph shows the smallest and largest value.
 
     Returns:
-        `valid`, or None if it is known that all is.
+        `valid`, or None if all rows are known to be valid.
     """
     known = _to_numpy_if_known(valid)
     if known is None:
-        # XLA would leave it out, with a line in the log for each.
+        # XLA would drop the assertion and log a line about it.
         if _is_in_graph(valid) and not is_compiled_by_xla():
             _assert_in_graph(valid, problem, seen)
         return valid
@@ -429,7 +430,7 @@ def _both(valid, other):
 
 
 def _assert_in_graph(valid, problem, seen):
-    """Raises when a TensorFlow graph runs that XLA does not compile."""
+    """Adds an assertion to a TensorFlow graph that XLA does not compile."""
     import tensorflow as tf
 
     lowest, highest = tf.reduce_min(seen), tf.reduce_max(seen)
@@ -440,8 +441,8 @@ def _assert_in_graph(valid, problem, seen):
 def _to_numpy_if_known(tensor):
     """The tensor's values, or None while a graph is being traced.
 
-    Never known on PyTorch: Keras traces there with tensors of ones, and a look
-    at every batch of a training run would stall a GPU.
+    It is always None on PyTorch, where Keras traces with tensors of ones, and
+    where reading every batch of a training run would stall a GPU.
     """
     if keras.backend.backend() == "torch" or _is_in_graph(tensor):
         return None
@@ -460,12 +461,12 @@ def _is_in_graph(tensor):
 
 
 def _warn_about_producer(y_pred, from_logits):
-    """Warns where what made `y_pred` shows that `from_logits` is wrong."""
+    """Warns if the operation that made `y_pred` contradicts `from_logits`."""
     producer = y_pred.op if _is_in_graph(y_pred) else None
     while producer is not None and producer.type in _TRANSPARENT:
         producer = producer.inputs[0].op
     kind = getattr(producer, "type", None)
-    # Keras' activations leave their input on their output.
+    # Keras' activations attach their input to their output.
     is_activation = hasattr(y_pred, "_keras_logits")
     if from_logits and (is_activation or kind in ("Softmax", "Sigmoid")):
         warn(_PROBABILITIES)
@@ -474,7 +475,7 @@ def _warn_about_producer(y_pred, from_logits):
 
 
 def _warn_about_probabilities(predictions):
-    """Warns where values given as logits are probabilities."""
+    """Warns if values given as logits are probabilities."""
     if predictions.shape[-1] > 1:
         rows = _to_numpy_if_known(predictions)
         if rows is not None and are_probabilities(rows):

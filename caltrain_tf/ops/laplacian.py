@@ -10,12 +10,11 @@ from caltrain_tf.ops.ties import sums_over_ties
 def laplacian_quadratic_form(points, coefficients, width):
     r"""sum_ij e_i e_j exp(-|x_i - x_j| / width) without the N x N matrix.
 
-    Between sorted points the kernel factors, exp(-x_i/w) exp(x_j/w) for
+    For sorted points the kernel is a product, exp(-x_i/w) exp(x_j/w) for
     x_j < x_i, so that a running sum gives each point's sum over all points to
-    its left. Each pair is counted there once, hence twice; equal points have a
-    kernel of 1 and do not pull at each other, as with the slope of |x| at 0.
-    All of it is plain arithmetic, which can be differentiated as often as one
-    likes.
+    its left. These sums contain each pair once and are therefore doubled. Equal
+    points have a kernel of 1 and no gradient between them, like |x| with a
+    slope of 0 at 0. All operations can be differentiated any number of times.
 
     Args:
         points: x, `(n,)`, in [0, 1].

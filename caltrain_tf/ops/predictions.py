@@ -17,7 +17,7 @@ ENTROPY_SMOOTHING = 1e-5
 
 
 def log_probabilities(y_pred, from_logits, smallest=SMALLEST_PROBABILITY):
-    """Logarithms of the class probabilities, of at least `smallest`."""
+    """Log-probabilities; probabilities below `smallest` are raised to it."""
     if from_logits:
         return ops.log_softmax(y_pred, axis=-1)
     return ops.log(ops.maximum(y_pred, smallest))
@@ -31,7 +31,7 @@ def probabilities(y_pred, from_logits):
 def confidence(y_pred, from_logits):
     """The largest class probability `(n,)`.
 
-    Of logits it is 1 / sum(exp(logit - largest logit)), so that the softmax
+    For logits it is 1 / sum(exp(logit - largest logit)), so that the softmax
     itself is not needed.
     """
     if not from_logits:
@@ -41,7 +41,7 @@ def confidence(y_pred, from_logits):
 
 
 def correctness(labels, y_pred):
-    """1.0 where the predicted class is the label's, else 0.0, `(n,)`.
+    """1.0 where the predicted class is the label, else 0.0, `(n,)`.
 
     No gradient flows through it.
     """

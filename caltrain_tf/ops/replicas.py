@@ -1,8 +1,8 @@
 """Sums and gathers over the replicas of a `tf.distribute` strategy.
 
 Outside a strategy, and on other Keras backends, there is one replica and these
-functions return what they are given. This is the one file of the room that
-touches TensorFlow, and only when it is asked to: Keras has no such collectives.
+functions return what they are given. Keras has no such collectives; TensorFlow
+is imported only where it is the backend.
 
 Gradients. A loss that is computed from all-reduced sums has the same value on
 every replica. The gradient of an all-reduce is an all-reduce, so each replica's
@@ -39,17 +39,17 @@ def gather_over_replicas(tensor):
 
 
 def _replica_context():
-    """The context to communicate in, or None where there is nobody to ask."""
+    """The replica context, or None if there are no other replicas to reach."""
     if replica_count() == 1:
         return None
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-    # None in cross-replica context: the batch at hand is the whole one. Keras
+    # None in a cross-replica context, where the batch is the global one. Keras
     # traces the loss there to learn its shape.
     if context is not None and _xla_cannot_communicate(tf):
-        # Not left to TensorFlow: its all-reduce fails with a message about
-        # variables, and its all-gather returns the local part as if whole.
+        # TensorFlow's own all-reduce fails with a message about variables, and
+        # its all-gather returns the local part as if it were complete.
         raise ValueError(
             "`cross_replica=True` cannot be compiled by XLA on CPU or GPU. "
             "Received: a loss inside a function with `jit_compile=True`. Pass "
@@ -66,7 +66,7 @@ def _xla_cannot_communicate(tf):
 
 
 def is_compiled_by_xla():
-    """Whether a TensorFlow graph is being traced that XLA compiles."""
+    """Whether XLA compiles the TensorFlow graph that is being traced."""
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util
 

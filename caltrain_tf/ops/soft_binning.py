@@ -1,7 +1,7 @@
-"""Soft bins: every prediction belongs to every bin, to the nearest one most.
+"""Soft bins: every prediction belongs to every bin, and most to the nearest.
 
 The calibration errors here are the paper's equations 11 and 12 for any number
-of columns: one column of confidences for the top-label error, one column a
+of columns: one column of confidences for the top-label error, one column per
 class for the marginal error.
 """
 
@@ -13,7 +13,7 @@ from caltrain_tf.ops.replicas import sum_over_replicas
 
 # The smallest bin mass that is divided by, in examples.
 SMALLEST_MASS = 1e-5
-# How much of a uniform membership the authors' released code mixes in.
+# Share of a uniform membership that the authors' released code mixes in.
 MEMBERSHIP_SMOOTHING = 1e-5
 
 
@@ -51,8 +51,8 @@ def binned_error(
         bins: The triple of number of bins, temperature and lower end.
         norm: Exponent, at least 1.
         cross_replica: Whether the batch is the global one.
-        smoothed: Whether every example is a little in every bin, as in the
-            authors' released code for equation 12; does nothing here.
+        smoothed: Whether to mix in a uniform membership, as the authors'
+            released code does for equation 12; has no effect here.
 
     Returns:
         `(mean, scale)` for `finish`: the sum is `mean * scale**norm`.
@@ -68,7 +68,7 @@ def binned_error(
     mass = sums[0]
     gap = ops.abs(sums[1]) / ops.maximum(mass, SMALLEST_MASS)
     powers, scale = _powers(gap, norm)
-    # The bins of a column share out all of each row: a constant.
+    # The memberships of an example sum to 1, so that the total is a constant.
     total = ops.stop_gradient(ops.sum(mass))
     return ops.divide_no_nan(ops.sum(mass * powers), total), scale
 
@@ -97,7 +97,7 @@ def label_binned_error(
 
 
 def finish(mean, scale, norm, root):
-    """The error, from what an estimator returned.
+    """Returns the error from the result of an estimator.
 
     With `root` it is `scale * mean**(1/norm)`, whose gradient is 0 instead of
     infinite where the error is 0.
@@ -106,7 +106,7 @@ def finish(mean, scale, norm, root):
         return mean * scale**norm
     if norm == 1:
         return mean * scale
-    # Asked this way round, NaN stays NaN and does not look like perfection.
+    # With this comparison NaN stays NaN and does not become an error of 0.
     is_zero = mean <= 0
     safe = ops.where(is_zero, 1.0, mean)
     rooted = ops.sqrt(safe) if norm == 2 else ops.power(safe, 1.0 / norm)
@@ -117,8 +117,8 @@ def _powers(gap, norm):
     """`(powers, scale)` with `gap**norm == powers * scale**norm`.
 
     A high power of a small gap underflows float32. Dividing by the largest gap
-    first prevents it, and since root(sum) is homogeneous, that divisor needs no
-    gradient of its own.
+    first prevents this, and since root(sum) is homogeneous, that divisor needs
+    no gradient of its own.
     """
     if norm == 1:
         return gap, 1.0
@@ -140,14 +140,14 @@ def _powers_stay_in_range(num_bins, temperature, lower):
 def _sums_by_powers(predicted, excess, weight, bins):
     """The bins' masses and sums of `excess`, with one exponential per value.
 
-    With offsets o_j = i w of the bins' centres from the one in the middle, m,
+    With the offsets o_j = i w of the bins' centres from the middle centre m,
 
         u_j = g_j y^i / sum_j g_j y^i,  y = exp(2 (c - m) w / T),
         g_j = exp(-o_j^2 / T)
 
     so that all memberships are powers of one number and their sums over j are
-    polynomials in it. Nothing of the size n x columns x bins is ever made: for
-    1,000 classes that takes a loss with its gradient to a quarter of its time.
+    polynomials in it. No array of size n x columns x bins is made: for 1,000
+    classes, a loss with its gradient takes a quarter of the time.
 
     Args:
         predicted: c, `(n, columns)`.
@@ -199,8 +199,8 @@ def _sums_by_powers(predicted, excess, weight, bins):
         def gradient(*args, upstream=None):
             if upstream is None:
                 (upstream,) = args
-            # Computed again from the arguments, which XLA does not do twice,
-            # so that it can be differentiated itself.
+            # Computed again from the arguments, so that the gradient can be
+            # differentiated too. XLA computes it only once.
             rising, falling, share = bases(predicted)
             weighted = [
                 [f * row for f, row in zip(factors, rows, strict=True)]

@@ -38,15 +38,15 @@ def is_first_of_ties(points):
 
 
 def sums_over_ties(is_first, values):
-    """For each point the sum of `values` over all points of its value.
+    """Sums `values`, for each point, over all points equal to it.
 
     Args:
         is_first: Result of `is_first_of_ties`, `(n,)`.
         values: `(n, columns)`, in the order of the points.
 
     Returns:
-        `(n, columns)`. A value at one point of each group, with zeros at the
-        others, is handed to all of them.
+        `(n, columns)`. If `values` is 0 at all but one of several equal points,
+        all of them get the entry of that point.
     """
     count = _length(values)
     group = ops.cumsum(ops.cast(is_first, "int32")) - 1

@@ -4,10 +4,10 @@
 
 Parameters are an array `(K, m)` whose last column is the bias: with m = K + 1
 the outputs are `inputs @ parameters[:, :-1].T + bias`, and with m = 2 they are
-`inputs * parameters[:, 0] + bias`. L-BFGS-B minimises it, in coordinates in
-which it is well conditioned (`whitening`). The strength is found by
-cross-validation (`choose`), each fit of which starts where the one with the
-next stronger penalty ended.
+`inputs * parameters[:, 0] + bias`. L-BFGS-B minimises this objective, in
+coordinates in which it is well conditioned (`whitening`). The strength is
+chosen by cross-validation (`choose`), in which each fit starts where the fit
+with the next stronger penalty ended.
 """
 
 import itertools
@@ -32,8 +32,8 @@ from caltrain_tf.posthoc.temperature import row_max
 from caltrain_tf.posthoc.temperature import survey
 from caltrain_tf.posthoc.temperature import total
 
-# Strengths of a penalty that cross-validation tries, for each parameter that it
-# is the mean over. The strongest leave the parameters where they start.
+# Strengths that cross-validation tries, for each parameter in the mean of the
+# penalty. The strongest ones leave the parameters where they start.
 STRENGTHS = 10.0 ** np.arange(1, -7, -1)
 # A path of strengths ends when this many in a row were no better, or one was
 # worse by this factor.
@@ -43,24 +43,24 @@ PATIENCE, CLEARLY_WORSE = 2, 1.02
 LARGEST_FOLDS = 1.2e8
 # Relative decrease of the objective at which a fit ends, by its precision.
 TOLERANCES = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-7}
-# After so few steps from the next stronger penalty's fit, the likelihood of
-# rows that a fit has not seen changes in the third digit at most.
+# After these few steps from the fit with the next stronger penalty, the
+# likelihood of held-out rows still changes in the third digit at most.
 CV_ITERATIONS, CV_TOLERANCE = 10, 1e-6
 # Parameters x classes below which threads do not speed up matrix products.
 SMALL_PRODUCT = 1e7
-# What is added to a curvature's diagonal, relative to its mean.
+# Number that is added to the diagonal of a curvature, relative to its mean.
 RIDGE = 1e-6
 SMALLEST_CURVATURE = 1e-12
 # Up to this many classes, each has a curvature of its own.
 MANY_CLASSES = 32
-# Rows of a block for each parameter that a curvature is taken from.
+# Rows per parameter and block from which a curvature is computed.
 CURVATURE_ROWS = 16
 
 
 class AffineCalibrator(Calibrator):
     """`inputs @ scale_.T + bias_`, or `inputs * scale_ + bias_`.
 
-    A subclass says what the inputs are, and defines `_fit`.
+    A subclass defines the inputs and `_fit`.
     """
 
     kind = None
@@ -80,7 +80,7 @@ class AffineCalibrator(Calibrator):
         return log_softmax(logits, axis=1) if self.log_probabilities else logits
 
     def _fit_all(self, rows, inputs, start, centre, strength):
-        """Sets the scale and bias of the fit to all rows."""
+        """Fits the scale and bias to all rows."""
         with one_thread(start.size * rows.num_classes < SMALL_PRODUCT):
             parameters = fit(
                 rows.changed(inputs),
@@ -94,7 +94,7 @@ class AffineCalibrator(Calibrator):
         self.bias_ = parameters[:, -1].copy()
 
     def _identity(self, num_classes):
-        """The parameters that change nothing."""
+        """The parameters of the identity map."""
         scale = np.ones((num_classes, 1))
         if self.kind == "matrix":
             scale = np.eye(num_classes)
@@ -133,9 +133,9 @@ class AffineCalibrator(Calibrator):
 
 
 class TemperedCalibrator(AffineCalibrator):
-    """An affine map that is drawn towards temperature scaling.
+    """An affine map that is regularised towards temperature scaling.
 
-    The objective, of logits that are already divided by their temperature, is
+    For logits that are already divided by their temperature, the objective is
 
         mean NLL + penalty (mean((scale - identity)^2) + mean(bias^2))
     """
@@ -194,26 +194,26 @@ class TemperedCalibrator(AffineCalibrator):
 class VectorScaling(TemperedCalibrator):
     """Scales and shifts the logit of each class: `logits * scale + bias`.
 
-    With the logits divided by the temperature of temperature scaling first, it
-    minimises
+    The logits are first divided by the temperature of temperature scaling. Then
+    the fit minimises
 
         mean NLL + penalty (mean((scale - 1)^2) + mean(bias^2))
 
     so that with few data it falls back to temperature scaling. A penalty of 0
-    is vector scaling as it was published.
+    gives vector scaling as it was published.
 
     Args:
         penalty: A number of at least 0; chosen by cross-validation if None.
-        cv: Number of folds for that; of large data, only the first of them
-            are held out.
+        cv: Number of cross-validation folds. For large data, only the first
+            folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
     Attributes:
-        scale_: `(K,)`, with the temperature in it.
+        scale_: `(K,)`, including the temperature.
         bias_: `(K,)`.
         penalty_: The penalty of the fit.
 
@@ -236,28 +236,28 @@ class VectorScaling(TemperedCalibrator):
 
 
 class MatrixScaling(TemperedCalibrator):
-    """Any affine map of the logits: `logits @ scale.T + bias`.
+    """Applies any affine map to the logits: `logits @ scale.T + bias`.
 
-    With the logits divided by the temperature of temperature scaling first, it
-    minimises
+    The logits are first divided by the temperature of temperature scaling. Then
+    the fit minimises
 
         mean NLL + penalty (mean((scale - identity)^2) + mean(bias^2))
 
-    As published, without a penalty, its K^2 parameters overfit any data set
-    but a huge one. Drawn towards temperature scaling, it falls back to that.
+    As published, without a penalty, its K^2 parameters overfit all but huge
+    data sets. With the penalty, it falls back to temperature scaling.
 
     Args:
         penalty: A number of at least 0; chosen by cross-validation if None.
-        cv: Number of folds for that; of large data, only the first of them
-            are held out.
+        cv: Number of cross-validation folds. For large data, only the first
+            folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
     Attributes:
-        scale_: `(K, K)`, with the temperature in it.
+        scale_: `(K, K)`, including the temperature.
         bias_: `(K,)`.
         penalty_: The penalty of the fit.
 
@@ -280,21 +280,21 @@ class MatrixScaling(TemperedCalibrator):
 
 
 def choose(rows, count, calibrator, inputs, start, centre, strengths):
-    """The strength of the smallest held-out likelihood.
+    """Finds the strength of the smallest held-out negative log-likelihood.
 
     Args:
         rows: `Rows` or a `Stream`.
-        count: How many rows there are.
-        calibrator: Whose `cv` and `max_iterations` to take.
+        count: Number of rows.
+        calibrator: Calibrator whose `cv` is used.
         inputs: Function of logits.
-        start: Parameters where the strongest one starts; the others start
-            where the one before them ended.
-        centre: Where the penalty is 0.
+        start: Parameters where the fit with the strongest penalty starts; each
+            of the others starts where the one before it ended.
+        centre: Parameters where the penalty is 0.
         strengths: Arrays `(K, m)`, the strongest first.
 
     Returns:
-        The index of the best, its likelihood, and parameters of its first fold
-        as a start for the fit to all rows.
+        The index of the best strength, its negative log-likelihood, and the
+        parameters of its first fold, as a start for the fit to all rows.
     """
     num_folds = min(calibrator.cv, int(count))
     if num_folds < 2:
@@ -337,19 +337,19 @@ def choose(rows, count, calibrator, inputs, start, centre, strengths):
 def one_thread(limit=True):
     """A context in which, if `limit`, BLAS uses one thread.
 
-    For small matrices its threads wait for each other longer than they work:
-    on a busy machine thirty times as long.
+    For small matrices, its threads wait for each other longer than they work:
+    thirty times as long on a busy machine.
     """
     return threadpool_limits(1 if limit else None, user_api="blas")
 
 
 def fit(rows, start, centre, strength, max_iterations=None):
-    """The parameters of the smallest penalised likelihood.
+    """The parameters of the smallest penalised negative log-likelihood.
 
     Args:
         rows: Rows whose logits are the inputs.
-        start: Where to start, `(K, m)`.
-        centre: Where the penalty is 0, `(K, m)`.
+        start: Parameters to start from, `(K, m)`.
+        centre: Parameters where the penalty is 0, `(K, m)`.
         strength: Strength of the penalty, `(K, m)`.
         max_iterations: Largest number of iterations of L-BFGS, with a warning
             if they are not enough; by default the few that cross-validation
@@ -386,8 +386,8 @@ def fit(rows, start, centre, strength, max_iterations=None):
             "gtol": 1e-8,
         },
     )
-    # A line search that fails at the limit of rounding has converged. With a
-    # curvature of 1, this is about the decrease that is left.
+    # A line search that fails at the limit of rounding has converged. Since the
+    # curvature is about 1, `left` is about the decrease that remains.
     left = found.jac @ found.jac / 2
     is_stuck = found.status == 2 and left > 1e-4 * max(abs(found.fun), 1)
     if max_iterations is not None and (found.status == 1 or is_stuck):
@@ -401,7 +401,7 @@ def fit(rows, start, centre, strength, max_iterations=None):
 
 
 def apply(parameters, inputs):
-    """The affine map."""
+    """Applies the affine map."""
     scale = parameters[:, :-1].astype(inputs.dtype)
     bias = parameters[:, -1].astype(inputs.dtype)
     if _is_matrix(parameters):
@@ -441,7 +441,7 @@ def value_and_gradient(rows, parameters):
         return mass, total(losses, weights), np.hstack([scale, bias])
 
     if is_matrix:
-        # BLAS uses all cores, and a gradient is too large to keep many.
+        # BLAS uses all cores, and gradients are too large to keep many.
         parts = (block(*part) for part in rows.blocks())
     else:
         parts = rows.map(block)
@@ -460,7 +460,7 @@ def whitening(rows, start, strength):
     conditioned. The curvature of the mean negative log-likelihood in the
     parameters of class k is E[p_k (1 - p_k) x x^T], where x are the inputs with
     a 1 for the bias. In the basis of its inverse Cholesky factor it is the
-    identity. What is left out are the products of two classes' probabilities.
+    identity. The products of the probabilities of two classes are left out.
 
     Args:
         rows: Rows whose logits are the inputs.
@@ -495,7 +495,7 @@ def whitening(rows, start, strength):
 
 
 def _moments_of_pairs(inputs, weight):
-    """Of a scale and a bias of each class."""
+    """Second moments for a scale and a bias of each class."""
     first = np.einsum("ij,ij->j", weight, inputs)
     second = np.einsum("ij,ij,ij->j", weight, inputs, inputs)
     rows = [[second, first], [first, weight.sum(axis=0)]]
@@ -503,13 +503,13 @@ def _moments_of_pairs(inputs, weight):
 
 
 def _moments_of_classes(inputs, weight):
-    """Of a row of the matrix and a bias of each class."""
+    """Second moments for a row of the matrix and a bias of each class."""
     inputs = _with_one(inputs)
     return np.stack([(inputs * w[:, None]).T @ inputs for w in weight.T])
 
 
 def _moments_of_all(inputs, weight):
-    """Of the mean of all classes."""
+    """Second moments, averaged over all classes."""
     inputs = _with_one(inputs)
     return (inputs * weight.mean(axis=1)[:, None]).T @ inputs
 
@@ -519,7 +519,7 @@ def _with_one(inputs):
 
 
 def _multiply(values, basis):
-    """Rows `(K, m)` times one matrix, or each times its own."""
+    """Multiplies rows `(K, m)` by one matrix, or each row by its own."""
     if basis.ndim == 2:
         return values @ basis
     return np.matmul(values[:, None, :], basis)[:, 0]
@@ -530,7 +530,7 @@ def _is_matrix(parameters):
 
 
 def _subtract_labels(outputs, labels):
-    """The rows' negative log-likelihoods; leaves softmax - one-hot behind."""
+    """Turns outputs into softmax - one-hot; returns the NLL of each row."""
     chosen = np.arange(len(labels)), labels
     outputs -= row_max(outputs)[:, None]
     of_label = outputs[chosen].astype(np.float64)

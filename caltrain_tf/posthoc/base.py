@@ -1,4 +1,4 @@
-"""What all of this room have in common: fit, use, layers and JSON files."""
+"""Base classes of calibrators and prediction sets, and their JSON files."""
 
 import json
 import os
@@ -22,7 +22,7 @@ PASSING_ON = ("Cast", "Dropout", "Flatten", "Identity", "Reshape")
 
 
 class PostHoc(BaseEstimator):
-    """What is fitted to the outputs of a network and their labels.
+    """Base class of objects that are fitted to predictions and labels.
 
     Predictions may have the shape
 
@@ -33,9 +33,9 @@ class PostHoc(BaseEstimator):
     - `(..., L)` with `multi_label=True`: L independent binary problems, which
       share one fit. Labels: 0 or 1, `(..., L)`.
 
-    A subclass lists what a fit finds in `fitted_names` and defines `_fit`,
-    `_layer` and `_check_fitted_values`. Its constructor names all options;
-    those of every subclass are
+    A subclass lists the attributes that a fit sets in `fitted_names` and
+    defines `_fit`, `_layer` and `_check_fitted_values`. Its constructor names
+    all options. Every subclass has the options below.
 
     Args:
         from_probs: Whether predictions are probabilities instead of logits,
@@ -55,19 +55,19 @@ class PostHoc(BaseEstimator):
         self.ignore_class = ignore_class
 
     def fit(self, logits, labels=None, sample_weight=None):
-        """Fits it to labels.
+        """Fits to predictions and their labels.
 
         Args:
-            logits: Logits of one of the shapes above, or probabilities if it
-                was constructed with `from_probs=True`: an array, which may
-                be memory-mapped, a tensor, or anything else with `__array__`.
-                Or a `tf.data.Dataset`, or any other iterable that can be read
+            logits: Logits of one of the shapes above, or probabilities with
+                `from_probs=True`: an array, which may be memory-mapped, a
+                tensor, or anything else with `__array__`. Or a
+                `tf.data.Dataset`, or any other iterable that can be read
                 several times, of `(logits, labels)` or
-                `(logits, labels, sample_weight)` batches; if they are large
-                they are read anew for each evaluation and not kept in memory.
+                `(logits, labels, sample_weight)` batches; large datasets are
+                read again for each evaluation and not kept in memory.
             labels: Class ids, or one-hot rows; left out for a dataset.
-            sample_weight: A weight >= 0 for each example, or for the first of
-                the examples' axes. Only their ratios count.
+            sample_weight: Weights >= 0, of the examples' shape or of its first
+                axes. Only the ratios of weights matter.
 
         Returns:
             The object itself.
@@ -85,7 +85,7 @@ class PostHoc(BaseEstimator):
         return self
 
     def as_layer(self):
-        """A Keras layer that does the same; it does not train."""
+        """Returns a Keras layer that does the same and does not train."""
         self._check_fitted()
         return self._layer(
             from_probs=self.from_probs, multi_label=self.multi_label
@@ -95,8 +95,8 @@ class PostHoc(BaseEstimator):
         """Writes a JSON file that `ct.posthoc.load` reads.
 
         Args:
-            path: Path of the file, which is complete at any moment: it is
-                written under another name and renamed.
+            path: Path of the file. It never holds an incomplete file, because
+                the file is written under another name and then renamed.
         """
         self._check_fitted()
         content = {
@@ -134,7 +134,7 @@ class PostHoc(BaseEstimator):
         return super().set_params(**{k: getattr(checked, k) for k in params})
 
     def __repr__(self):
-        """The options that differ from the default, and what a fit found."""
+        """Returns the options that are not defaults, and the fitted values."""
         default = type(self)().get_params()
         shown = {
             name: repr(value)
@@ -166,8 +166,8 @@ class PostHoc(BaseEstimator):
         while layer.name in names:
             number += 1
             layer.name = f"{stem}_{number}"
-        # Which keeps a dict of inputs; a sequential model has no `input` before
-        # it is called.
+        # `input` keeps a dict of inputs; a sequential model does not have it
+        # before it is called.
         inputs = getattr(model, "input", model.inputs[0])
         return keras.Model(
             inputs, finish(layer(output)), name=f"{model.name}_{name}"
@@ -216,7 +216,7 @@ class PostHoc(BaseEstimator):
         return None
 
     def _check_activation(self, output):
-        """Raises if a model returns probabilities for logits, or opposite."""
+        """Raises if the activation of a model contradicts `from_probs`."""
         activation = _activation_of(output)
         if activation in ("softmax", "sigmoid") and not self.from_probs:
             raise ValueError(
@@ -240,7 +240,7 @@ class Calibrator(ClassifierMixin, PostHoc):
     """
 
     def transform(self, logits):
-        """Calibrated logits.
+        """Returns calibrated logits.
 
         Args:
             logits: What `fit` takes; or a `tf.data.Dataset` of batches of them
@@ -248,20 +248,21 @@ class Calibrator(ClassifierMixin, PostHoc):
 
         Returns:
             A NumPy array of the shape of `logits`, float64 for float64 and
-            else float32; or a dataset with the first component replaced.
+            float32 otherwise; or a dataset with the first component replaced.
         """
         return self._apply(logits, _as_logits)
 
     def predict_proba(self, logits):
-        """Calibrated probabilities in the shape of `logits`; see `transform`.
+        """Returns calibrated probabilities, like `transform`.
 
-        Binary predictions `(N,)` and `(..., 1)`, and those of
-        `multi_label=True`, become the probability of class 1.
+        They have the shape of `logits`. Binary predictions `(N,)` and
+        `(..., 1)`, and those of `multi_label=True`, become the probability of
+        class 1.
         """
         return self._apply(logits, _as_probabilities)
 
     def predict(self, logits):
-        """The most probable classes of logits, `(...)` or `(..., L)`."""
+        """Returns the most probable classes, `(...)` or `(..., L)`."""
         calibrated = self.transform(logits)
         if self.multi_label or calibrated.ndim == 1:
             return (calibrated > 0).astype(np.int64)
@@ -275,15 +276,15 @@ class Calibrator(ClassifierMixin, PostHoc):
         return np.arange(self.num_classes_)
 
     def append_to(self, model, probabilities=None):
-        """The model with calibrated outputs, as one that can be saved.
+        """Returns the model with calibrated outputs, which can be saved.
 
         Args:
-            model: A functional or built sequential Keras model with one output
-                of what `transform` takes. It is not changed; its layers are
+            model: A functional or built sequential Keras model with one output,
+                which `transform` takes. It is not changed; its layers are
                 shared.
             probabilities: Whether the new model returns probabilities instead
-                of logits. By default it returns what `model` does: logits,
-                but probabilities for a calibrator with `from_probs=True`.
+                of logits. By default it returns what `model` does:
+                probabilities with `from_probs=True`, logits otherwise.
 
         Returns:
             A functional `keras.Model`.
@@ -440,5 +441,5 @@ def _as_logits(calibrated, width):
 
 
 def _as_probabilities(calibrated, width):
-    """Their probabilities; of binary predictions that of class 1."""
+    """Calibrated probabilities; only that of class 1 for a width of 1."""
     return softmax(calibrated, axis=1)[:, -width:]

@@ -1,4 +1,4 @@
-"""Which calibrator to take, if any."""
+"""Comparison of calibrators with each other and with doing nothing."""
 
 from typing import NamedTuple
 
@@ -23,10 +23,10 @@ from caltrain_tf.posthoc.structured import StructuredVectorScaling
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 METRICS = ("nll", "brier", "ece", "accuracy")
-# By which a calibrator is called better than doing nothing.
+# Metrics in which a calibrator can be called better than doing nothing.
 DECISIVE = ("nll", "brier", "ece")
 NOTHING = "none"
-# Up to this many classes, matrices of classes are compared by default.
+# Up to this many classes, calibrators with a matrix are compared by default.
 FEW_CLASSES = 100
 LEVEL = 0.95
 
@@ -45,21 +45,21 @@ def compare(
     ignore_class=None,
     sample_weight=None,
 ):
-    """Compares calibrators out of fold, with doing nothing among them.
+    """Compares calibrators with doing nothing, by cross-validation.
 
     Each calibrator is fitted `cv` times, and applied to the fold that it has
-    not seen. Folds are shuffled and have the same shares of the classes.
-    Intervals of 95% are of the bootstrap ("basic"); all calibrators have the
-    same resamples, so that differences are compared in pairs. A calibrator is
-    called better in NLL, Brier score or ECE where its difference from doing
-    nothing is significant at 5% after Holm's correction for all these tests.
+    not seen. Folds are shuffled and have the same shares of the classes. The
+    95% intervals are "basic" bootstrap intervals; all calibrators have the same
+    resamples, so that differences are paired. A calibrator is called better in
+    NLL, Brier score or ECE if its difference from doing nothing is significant
+    at 5% after Holm's correction for all these tests.
 
     Args:
         logits: Logits, or probabilities, of any shape that `Calibrator` takes.
         labels: Class ids, or one-hot rows.
         calibrators: A dict of names to calibrators, or a list of calibrators;
-            they are not changed. By default all of this package; of more than
-            100 classes, those with a matrix of classes are left out.
+            they are not changed. By default all calibrators of this package;
+            for more than 100 classes, those with a K x K matrix are left out.
         cv: Number of folds.
         num_bins: Number of bins of the ECE (l2, bins of equal mass).
         num_samples: Number of bootstrap samples.
@@ -98,7 +98,7 @@ def compare(
         multi_label=multi_label,
         ignore_class=ignore_class,
     )
-    # One block after the other, checked, and without rows that count nothing.
+    # The blocks are checked, and do not contain rows that do not count.
     parts = zip(*rows.map(lambda *block: block, check=True), strict=True)
     logits, labels, weights = (
         None if part[0] is None else np.concatenate(part) for part in parts
@@ -121,11 +121,11 @@ def compare(
 
 
 class Score(NamedTuple):
-    """A metric's value, its interval, and that of what it gained.
+    """A metric's value, its interval, and the difference from doing nothing.
 
     `difference` is the interval of the value minus that of doing nothing, on
-    the same resamples; `p_value` says how likely as large a one is by chance,
-    corrected for the number of tests (1 where it is not tested).
+    the same resamples. `p_value` is the probability of a difference at least as
+    large by chance, corrected for the number of tests (1 if it is not tested).
     """
 
     value: float
@@ -135,22 +135,22 @@ class Score(NamedTuple):
 
     @property
     def is_better(self):
-        """Whether it is lower than that of doing nothing, beyond chance."""
+        """Whether it is significantly lower than that of doing nothing."""
         return self.p_value < 1 - LEVEL and sum(self.difference) < 0
 
 
 class Comparison:
-    """What `compare` found; `str` of it is a table.
+    """The result of `compare`. Prints as a table.
 
     Attributes:
-        scores: Dict of calibrators, `"none"` first, to dicts of `Score` by
+        scores: Dict from calibrators, `"none"` first, to dicts of `Score` by
             `"nll"`, `"brier"`, `"ece"` and `"accuracy"`.
-        better: Dict of the calibrators that are better than doing nothing to
-            the metrics, of NLL, Brier score and ECE, in which they are.
+        better: Dict from the calibrators that are better than doing nothing to
+            the metrics in which they are better, among NLL, Brier score and
+            ECE.
     """
 
     def __init__(self, scores):
-        """Takes the scores."""
         self.scores = scores
         self.better = {}
         for name, score in scores.items():
@@ -159,7 +159,7 @@ class Comparison:
                 self.better[name] = metrics
 
     def __str__(self):
-        """The table and what follows from it."""
+        """Returns the table and the verdict."""
         lines = [["calibrator", *METRICS]]
         for name, score in self.scores.items():
             lines.append([name, *(_format(score[m]) for m in METRICS)])
@@ -171,7 +171,7 @@ class Comparison:
         return "\n".join(line.rstrip() for line in [*table, self.verdict()])
 
     def verdict(self):
-        """One sentence: what is better than doing nothing."""
+        """Returns a sentence that names what is better than doing nothing."""
         if not self.better:
             return (
                 "None is better than doing nothing: no calibrator lowers NLL, "
@@ -190,9 +190,9 @@ def _format(score):
 
 
 def default_calibrators(num_classes):
-    """All calibrators by the names that `compare` gives them.
+    """Returns the calibrators that `compare` takes by default, by name.
 
-    Of more than 100 classes, those with a matrix of classes are left out.
+    For more than 100 classes, those with a K x K matrix are left out.
     """
     calibrators = {
         "ts": TemperatureScaling(),
@@ -232,7 +232,7 @@ def _out_of_fold(calibrator, logits, labels, weights, fold, cv):
     calibrated = np.empty_like(logits)
     for index in range(cv):
         held_out = fold == index
-        # A new one, so that the user's stays as it is, for logits `(n, K)`.
+        # A clone for logits `(n, K)`; the user's calibrator is not changed.
         fresh = clone(calibrator).set_params(
             from_probs=False, multi_label=False, ignore_class=None
         )
@@ -269,7 +269,7 @@ def _resampled(logits, labels, weights, num_bins, num_samples, seed):
 
 
 def _scores(values):
-    """Dicts of `Score` for arrays of `_resampled`, doing nothing first."""
+    """Dicts of `Score` from the arrays of `_resampled`."""
     plain = values[NOTHING]
     tested = [
         (name, metric)
@@ -309,11 +309,11 @@ def _basic_interval(values):
 
 
 def _p_value(differences):
-    """Two-sided, of a difference and its resamples taken as normal.
+    """Two-sided p-value of a difference, with normally distributed resamples.
 
-    Counting resamples would need thousands of them for the small p-values that
-    are left after a correction. As in the interval, the bias of resampling is
-    taken out.
+    Counting resamples would need thousands of them for p-values that are still
+    small after a correction. As in the interval, the bias of resampling is
+    removed.
     """
     deviation = differences[1:].std(ddof=1)
     if deviation == 0:

@@ -1,4 +1,4 @@
-"""Conformal prediction sets: the classes that the label is among."""
+"""Conformal prediction sets, which hold the label with a given probability."""
 
 import numpy as np
 from scipy.special import softmax
@@ -19,22 +19,22 @@ class ConformalSets(PostHoc):
     """Sets of classes that hold the label with probability 1 - `alpha`.
 
     Each class of an example has a score, which is smaller the better the class
-    fits. With its probability p, its rank (1 for the most probable class) and
-    a number u for each example, uniform in [0, 1] or, if not `randomized`, 0,
-    it is
+    fits. With the probability p of the class, its rank (1 for the most probable
+    class) and a number u for each example, which is uniform in [0, 1], or 0 if
+    not `randomized`, the score is
 
-    - `"thr"`: 1 - p. The smallest sets.
-    - `"aps"`: the probabilities of all classes up to its rank, less u p. Sets
-      that are larger for difficult examples.
+    - `"thr"`: 1 - p. This gives the smallest sets.
+    - `"aps"`: the sum of the probabilities of all classes up to its rank, minus
+      u p. This gives larger sets for difficult examples.
     - `"raps"`: the same plus lam max(0, rank - k_reg), which keeps unlikely
       classes out.
 
     A set holds all classes whose score is at most `threshold_`, the
-    ceil((n + 1) (1 - alpha))-th smallest score of the labels of n examples. The
-    probability holds for a new example that is drawn as they were, whatever
-    the network; a set may be empty. Where n is so small that there is no such
-    score, `fit` warns and sets hold all classes. With weights, a new example is
-    taken to weigh what an example does on (weighted) average.
+    ceil((n + 1) (1 - alpha))-th smallest score of the labels of the n examples
+    given to `fit`. The probability holds for new examples from the same
+    distribution, whatever the network; a set may be empty. If n is too small
+    for such a score, `fit` warns and sets hold all classes. With weights, a new
+    example is taken to have the (weighted) mean weight.
 
     Sets depend on how probabilities are calibrated. To calibrate first, fit to
     `calibrator.transform(logits)` and append to `calibrator.append_to(model)`,
@@ -43,15 +43,15 @@ class ConformalSets(PostHoc):
     Args:
         method: One of the above.
         alpha: The share of examples whose set may miss the label, in (0, 1).
-        k_reg: How many classes have no penalty, for `"raps"`.
-        lam: The penalty, at least 0, for `"raps"`.
+        k_reg: Number of classes without a penalty, for `"raps"`.
+        lam: The penalty of each further class, at least 0, for `"raps"`.
         randomized: Whether to randomize the scores of `"aps"` and `"raps"`.
             Otherwise u is 0: sets are deterministic, and larger where a
             network is so confident that many scores are equal to 1.
-        seed: Seed of the random numbers. Those of `predict_set` are the same in
-            each call; those of the layer go on.
+        seed: Seed of the random numbers. `predict_set` uses the same numbers in
+            each call; the layer draws new ones.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -107,7 +107,7 @@ class ConformalSets(PostHoc):
         self.seed = check_count("seed", seed, low=0)
 
     def predict_set(self, logits):
-        """Which classes are in the sets.
+        """Returns which classes are in the sets.
 
         Args:
             logits: Logits, or probabilities with `from_probs=True`, of any
@@ -131,11 +131,11 @@ class ConformalSets(PostHoc):
         return sets.reshape(*(shape if is_binary else shape[:-1]), -1)
 
     def append_to(self, model):
-        """The model with prediction sets as outputs, which can be saved.
+        """Returns the model with prediction sets as outputs; it can be saved.
 
         Args:
-            model: A functional or built sequential Keras model with one output
-                of what `predict_set` takes. It is not changed; its layers are
+            model: A functional or built sequential Keras model with one output,
+                which `predict_set` takes. It is not changed; its layers are
                 shared.
 
         Returns:
@@ -159,7 +159,7 @@ class ConformalSets(PostHoc):
         scores = scores - self._chance(len(scores), 0) * probs
         self.threshold_ = conformal_quantile(scores, weights, self.alpha)
         if self.threshold_ == np.inf:
-            # Beyond all scores, and a number that JSON has.
+            # Larger than all scores, and finite, as JSON requires.
             self.threshold_ = 2.0 + self.lam * rows.num_classes
             warn(
                 f"{len(scores)} examples are too few for alpha={self.alpha}: "
@@ -167,7 +167,7 @@ class ConformalSets(PostHoc):
             )
 
     def _scores(self, logits):
-        """Scores with u = 0, and what u is multiplied by, `(n, K)` both."""
+        """Scores with u = 0, and the factors of u, both `(n, K)`."""
         probs = softmax(logits.astype(np.float64), axis=1)
         if self.method == "thr":
             return 1 - probs, np.zeros_like(probs)
@@ -208,12 +208,12 @@ class ConformalSets(PostHoc):
 
 
 def conformal_quantile(scores, weights, alpha):
-    """The smallest score that is large enough for a new example.
+    """The smallest score that covers a new example with probability 1 - alpha.
 
     Args:
         scores: `(n,)`.
-        weights: `(n,)`, of which only ratios count.
-        alpha: How much of the weight may be above it.
+        weights: `(n,)`, of which only the ratios matter.
+        alpha: Share of the weight that may be above the score.
 
     Returns:
         With equal weights the ceil((n + 1) (1 - alpha))-th smallest score, or

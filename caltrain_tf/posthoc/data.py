@@ -1,9 +1,9 @@
-"""What a calibrator is fitted to, as rows: arrays, memory maps and streams.
+"""The data that calibrators are fitted to: arrays, memory maps and streams.
 
-A calibrator sees its data only through `Rows` or `Stream`, block by block and
-as often as it needs. All shapes of predictions (`flatten`) have become logits
-`(n, K)`, class ids `(n,)` and weights `(n,)` or None by then, and only one
-block of them is converted at a time.
+A calibrator reads its data only through `Rows` or `Stream`, block by block and
+as often as it needs. Whatever the shape of the predictions (`flatten`), a block
+holds logits `(n, K)`, class ids `(n,)` and weights `(n,)` or None, and only one
+block is converted at a time.
 """
 
 import sys
@@ -21,14 +21,14 @@ from caltrain_tf.metrics.inputs import read_labels
 from caltrain_tf.metrics.inputs import read_weight
 from caltrain_tf.metrics.inputs import two_classes
 
-# What one core works on at a time. Fits into an L2 cache of 2 MiB with one
-# temporary, and is large enough for NumPy's cost of a call not to matter.
+# Size of the block that one core works on. It fits into an L2 cache of 2 MiB
+# with one temporary, and is large enough for the cost of calls not to matter.
 CACHE_BLOCK_BYTES = 1024 * 1024
-# What is handed to a matrix product, which uses all cores by itself.
+# Size of the block of a matrix product, which uses all cores by itself.
 MATRIX_BLOCK_BYTES = 16 * 1024 * 1024
-# Predictions of which copies may be kept.
+# Largest size of predictions of which copies may be kept.
 SMALL_BYTES = 16 * 1024 * 1024
-# Binary logits in [0, 1] of which a warning is worth it.
+# Smallest number of binary logits in [0, 1] that is worth a warning.
 FEWEST_ODD = 10
 
 
@@ -41,9 +41,9 @@ def read(
     multi_label=False,
     ignore_class=None,
 ):
-    """Arrays, or a stream of batches, as rows to fit to.
+    """Returns arrays, or a stream of batches, as rows to fit to.
 
-    Values are not looked at here but in a pass with `check=True`.
+    Values are not checked here, but in a pass with `check=True`.
 
     Args:
         logits: As `Calibrator.fit` takes them.
@@ -54,13 +54,13 @@ def read(
         ignore_class: The label of examples that are ignored.
 
     Returns:
-        `Rows`, or a `Stream` of data that should not be held in memory.
+        `Rows`, or a `Stream` if the data should not be held in memory.
     """
     options = (from_probs, multi_label, ignore_class)
     if labels is not None and not is_dataset(logits):
         rows = _read_arrays(logits, labels, sample_weight, *options)
         if rows.weights is not None and rows.weights.any():
-            # Nothing depends on the scale, but float32 has limits.
+            # Only ratios matter, and large weights could overflow float32.
             rows.weights = rows.weights / rows.weights.max()
         return rows
     for name, value in (("labels", labels), ("sample_weight", sample_weight)):
@@ -98,7 +98,7 @@ def is_dataset(values):
 
 
 def flatten(predictions, multi_label=False, name="logits"):
-    """Predictions of any shape as a view `(n, K)`, or `(n, 1)` of binary ones.
+    """Predictions of any shape as a view `(n, K)`, or `(n, 1)` if binary.
 
     Args:
         predictions: `(..., K)`; binary `(N,)` or `(..., 1)`; with
@@ -115,7 +115,7 @@ def flatten(predictions, multi_label=False, name="logits"):
         >>> flatten(np.zeros((8, 5)), multi_label=True)[0].shape
         (40, 1)
     """
-    # bfloat16 is converted in blocks; a whole batch would take twice as much.
+    # bfloat16 is converted in blocks; a whole batch would double the memory.
     if getattr(getattr(predictions, "dtype", None), "name", "") != "bfloat16":
         predictions = as_array(name, predictions)
     predictions = np.asarray(predictions)
@@ -136,8 +136,8 @@ def to_logits(values, from_probs=False, index=None):
         values: `(n, K)`, or `(n, 1)`, which become [0, z] or [1 - p, p].
         from_probs: Whether they are probabilities. Those below
             `SMALLEST_PROBABILITY` are raised to it.
-        index: To check values: the number of the first row, or a function from
-            a row to its number; else None.
+        index: To check values, the number of the first row, or a function from
+            a row to its number, for error messages; otherwise None.
     """
     values = as_float(values)
     if index is not None:
@@ -152,17 +152,17 @@ def to_logits(values, from_probs=False, index=None):
 
 
 def look_odd(values):
-    """Whether some rows of `flatten` are hardly logits."""
+    """Whether rows of `flatten` look like probabilities instead of logits."""
     if values.shape[1] == 1:
-        # A few logits may be so by chance.
+        # A few logits may lie in [0, 1] by chance.
         in_range = 0 <= values.min() and values.max() <= 1
         return in_range and len(values) >= FEWEST_ODD
-    # Most logits are told apart by their first row.
+    # The first row is enough to recognise most logits.
     return 0 <= values[0].min() and are_probabilities(values)
 
 
 def warn_of_probabilities():
-    """Says that probabilities came where logits were expected."""
+    """Warns that probabilities were passed where logits are expected."""
     warn(
         "`logits` look like probabilities: all lie in [0, 1], and those of all "
         "classes sum to 1. Pass logits, or construct the calibrator with "
@@ -171,7 +171,7 @@ def warn_of_probabilities():
 
 
 class Data:
-    """What rows and streams of rows have in common."""
+    """Base class of rows and streams of rows."""
 
     def map(self, function, check=False):
         """Calls `function(logits, labels, weights)` on blocks, on all cores.
@@ -182,12 +182,12 @@ class Data:
                 to warn of probabilities that should be logits.
 
         Returns:
-            What the calls returned, in the order of the rows.
+            The results of the calls, in the order of the rows.
         """
         return self._collect(self.map_blocks(function, check))
 
     def sum(self, function, check=False):
-        """The sum of what `map` returns, which a stream need not keep."""
+        """The sum of the results of `map`, which a stream does not keep."""
         pairs = self.map_blocks(function, check, fold=_sum_of_pairs)
         return np.sum(self._collect(pairs), axis=0)
 
@@ -203,7 +203,7 @@ class Data:
         return results
 
     def changed(self, function):
-        """The same with a function applied to the logits."""
+        """The same data with a function applied to the logits."""
         return Changed(self, function)
 
 
@@ -233,10 +233,9 @@ class Rows(Data):
         self.num_classes = max(values.shape[1], 2)
 
     def map_blocks(self, function, check, fold=None):
-        """As `map`, of pairs: the results, and whether blocks look odd.
+        """Like `map`, but returns pairs of a result and whether it looks odd.
 
-        A stream replaces the pairs by what `fold` makes of them, batch by
-        batch.
+        A stream replaces the list of pairs by `fold` of it after each batch.
         """
         del fold
 
@@ -267,7 +266,7 @@ class Rows(Data):
         return self if step == 1 else self._take(chosen[::step])
 
     def folds(self, num_folds, seed=0):
-        """Yields pairs of all rows but a fold, and of that fold.
+        """Yields pairs of the rows outside a fold and the rows of the fold.
 
         Folds are shuffled, and have the same shares of the classes.
         """
@@ -285,14 +284,14 @@ class Rows(Data):
         return slice(None) if self.weights is None else self.weights > 0
 
     def changed(self, function):
-        """As `Data.changed`, at once if the rows are few."""
+        """As `Data.changed`, but applied immediately if the rows are few."""
         if self.values.nbytes > SMALL_BYTES:
             return super().changed(function)
         logits, labels, weights, _ = next(self._block(0, len(self.values)))
         return Rows(function(logits), labels, weights)
 
     def _block(self, i, j, check=False):
-        """The rows from i to j, unless all of them have the weight 0."""
+        """Yields the rows from i to j, unless all of them have weight 0."""
         values, labels, weights = self.values[i:j], self.labels[i:j], None
         kept = None
         if self.weights is not None:
@@ -338,7 +337,6 @@ class Changed(Data):
     """Data with a function applied to the logits of each block."""
 
     def __init__(self, data, function):
-        """Takes the data and the function."""
         self.data = data
         self.function = function
         self.num_classes = data.num_classes
@@ -358,7 +356,7 @@ class Changed(Data):
 
 
 class Stream(Data):
-    """Rows that are read anew in every pass, one batch at a time."""
+    """Rows that are read again in every pass, one batch at a time."""
 
     def __init__(self, batches, read_batch, choose=None, num_classes=None):
         """Keeps what is needed to read them.
@@ -367,9 +365,9 @@ class Stream(Data):
             batches: An iterable of `(logits, labels)` or
                 `(logits, labels, sample_weight)`, in any order in each pass.
             read_batch: Function of a batch that returns `Rows`.
-            choose: Called at the beginning of a pass; returns a function of
-                `Rows` that returns the chosen ones. By default all are.
-            num_classes: By default that of the first batch.
+            choose: Called at the beginning of a pass; returns a function from
+                `Rows` to the chosen rows. By default all rows are chosen.
+            num_classes: Number of classes; by default that of the first batch.
         """
         self.batches = batches
         self.read_batch = read_batch
@@ -425,9 +423,9 @@ class Stream(Data):
     def folds(self, num_folds):
         """As `Rows.folds`, whatever the order of the rows in each pass.
 
-        What a row holds decides on its fold, so that nothing leaks from one
-        fold to another if a dataset shuffles itself anew in each pass. Equal
-        rows are dealt to the folds in turn.
+        The contents of a row determine its fold, so that nothing leaks from one
+        fold to another if a dataset is shuffled again in each pass. Equal rows
+        are dealt to the folds in turn.
         """
         parts = [
             (_fingerprints(rows)[rows.count], rows.labels[rows.count])
@@ -463,7 +461,7 @@ class Stream(Data):
                 rows = self._read_one(batch)
             except ValueError as error:
                 raise ValueError(f"In batch {number}: {error}") from error
-            # Two batches are in memory while the next one is read, not more.
+            # At most two batches are in memory while the next one is read.
             del batch
             rows.start = start
             start += len(rows.labels)
@@ -496,13 +494,13 @@ class _FoldsOfPass:
         self.seen = np.zeros(len(keys), np.int64)
 
     def __call__(self, rows):
-        """The folds of some rows `(n,)`; -1 for those of weight 0."""
+        """Returns the folds of some rows, `(n,)`; -1 for rows of weight 0."""
         keys = _fingerprints(rows)[rows.count]
         order = np.argsort(keys)
         first = np.searchsorted(self.keys, keys[order])
-        # The first, second, ... of equal rows.
+        # The position of each row among equal rows.
         turn = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
-        # Beyond the last key there is nothing, and nothing is equal to it.
+        # Rows beyond the last key are unknown, and fail the comparison below.
         first = np.minimum(first, len(self.keys) - 1)
         place = np.minimum(first + self.seen[first] + turn, len(self.keys) - 1)
         if not np.array_equal(self.keys[place], keys[order]):
@@ -520,7 +518,7 @@ class _FoldsOfPass:
 
 
 def _fingerprints(rows):
-    """A number for each row that depends on nothing but what it holds."""
+    """A number for each row that depends only on its contents."""
     words = np.ascontiguousarray(rows.values)
     words = words.view(f"u{words.itemsize}")
     factors = np.random.default_rng(0).integers(

@@ -16,18 +16,18 @@ class DirichletCalibration(affine.AffineCalibrator):
         mean NLL + off_diagonal mean(off-diagonal scale^2)
                  + intercept mean(bias^2)
 
-    with outputs `log_softmax(logits) @ scale.T + bias`. What is not given of
-    the two penalties is chosen by cross-validation: first both together, then
-    the intercept's alone.
+    with outputs `log_softmax(logits) @ scale.T + bias`. A penalty that is not
+    given is chosen by cross-validation; if neither is, first both together,
+    then that of the intercept alone.
 
     Args:
         off_diagonal: ODIR's lambda, at least 0, or None.
         intercept: ODIR's mu, at least 0, or None.
-        cv: Number of folds; of large data, only the first of them are held
-            out.
+        cv: Number of cross-validation folds. For large data, only the first
+            folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -104,7 +104,7 @@ class DirichletCalibration(affine.AffineCalibrator):
         self.off_diagonal_, self.intercept_ = map(float, penalties)
 
     def _choose_both(self, choose, num_classes, start):
-        """The two penalties, given or by cross-validation, and a start."""
+        """The two penalties, given or cross-validated, and a start."""
         offs = num_classes * (num_classes - 1) * affine.STRENGTHS
         intercepts = num_classes * affine.STRENGTHS
         if self.off_diagonal is not None:

@@ -14,7 +14,7 @@ from caltrain_tf.posthoc.temperature import row_moments
 from caltrain_tf.posthoc.temperature import shift
 from caltrain_tf.posthoc.temperature import survey
 
-# While the solver is outside of the simplex by rounding.
+# Smallest mixture, in case the solver leaves the simplex by rounding.
 SMALLEST_MIXTURE = 1e-300
 
 
@@ -23,19 +23,19 @@ class EnsembleTemperatureScaling(Calibrator):
 
         p = w_1 softmax(logits / T) + w_2 softmax(logits) + w_3 / K
 
-    T is that of temperature scaling; then the weights, which are at least 0
-    and sum to 1, minimise the negative log-likelihood. The predicted classes
-    stay the same. Calibrated logits are log p.
+    T is the temperature of temperature scaling. With this T, the weights, which
+    are at least 0 and sum to 1, minimise the negative log-likelihood. The
+    predicted classes stay the same. Calibrated logits are log p.
 
     Args:
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
     Attributes:
-        temperature_: T.
-        weights_: w, `(3,)`.
+        temperature_: The temperature T.
+        weights_: The weights w, `(3,)`.
 
     Example:
         >>> import numpy as np
@@ -112,13 +112,14 @@ def mixture_weights(logs, counts):
     """The weights of the most likely mixture.
 
     Args:
-        logs: Logarithms of what each part gives to each label, `(parts, N)`.
+        logs: Logarithms of the probabilities that each part gives to the
+            labels, `(parts, N)`.
         counts: The weights of the examples, `(N,)`.
 
     Returns:
         Weights `(parts,)`.
     """
-    # A factor of an example cancels, and keeps the others from underflowing.
+    # A factor per example does not matter, and this one prevents underflow.
     parts = np.exp(logs - logs.max(axis=0))
     counts = counts / counts.sum()
 

@@ -1,4 +1,4 @@
-"""Structured vector and matrix scaling: a penalty for each kind of number."""
+"""Structured vector and matrix scaling: one penalty per kind of parameter."""
 
 import numpy as np
 from scipy.special import log_softmax
@@ -94,12 +94,12 @@ class StructuredVectorScaling(StructuredCalibrator):
     """Scales and shifts the log-probability of each class (SVS).
 
     Temperature scaling is fitted first, to N examples of K classes. Then, with
-    the tempered log-probabilities z, it minimises
+    the tempered log-probabilities z, the fit minimises
 
         mean NLL of softmax(scale * z + bias)
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
-    With a given strength, of which the authors choose 1, z is centred over the
+    With a given strength (the authors choose 1), z is centred over the
     classes. By default, cross-validation chooses among strengths from 16 to
     1/1024, and z is not centred: the log-probabilities of a confident
     prediction have a small mean, which lets the scale correct the confidence
@@ -109,11 +109,11 @@ class StructuredVectorScaling(StructuredCalibrator):
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of folds for that; of large data, only the first of them
-            are held out.
+        cv: Number of cross-validation folds. For large data, only the first
+            folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -148,7 +148,7 @@ class StructuredMatrixScaling(StructuredCalibrator):
     """Any affine map of the log-probabilities, with a structured penalty (SMS).
 
     Temperature scaling is fitted first, to N examples of K classes. Then, with
-    the tempered log-probabilities z, it minimises
+    the tempered log-probabilities z, the fit minimises
 
         mean NLL of softmax(scale @ z + bias)
             + strength K / N (|diagonal - 1|^2 + |bias|^2)
@@ -162,11 +162,11 @@ class StructuredMatrixScaling(StructuredCalibrator):
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of folds for that; of large data, only the first of them
-            are held out.
+        cv: Number of cross-validation folds. For large data, only the first
+            folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -197,7 +197,7 @@ class StructuredMatrixScaling(StructuredCalibrator):
 
 
 def tempered(logits, inverse, centred):
-    """Log-probabilities at temperature 1/`inverse`, centred if wanted."""
+    """Log-probabilities at temperature 1/`inverse`, optionally centred."""
     logs = log_softmax(logits * logits.dtype.type(inverse), axis=1)
     if centred:
         logs -= logs.mean(axis=1, keepdims=True)

@@ -1,19 +1,19 @@
 """Temperature scaling by likelihood or by calibration error.
 
-With d = logits - their maximum and b = 1/temperature, a row has the sums of
-exp(b d), d exp(b d) and d^2 exp(b d). They give the logarithm of its
-normaliser, and that function's slope and curvature in b (`row_moments`). All
-that follows needs no more than these three numbers for each row:
+With d = logits - their maximum and b = 1/temperature, the sums of exp(b d),
+d exp(b d) and d^2 exp(b d) over a row give the logarithm of its normaliser, and
+the slope and curvature of this logarithm in b (`row_moments`). The following
+steps need only these three numbers for each row:
 
 1. `survey` checks the values and finds data that determine no temperature.
 2. `most_likely` minimises the negative log-likelihood, which is convex in b, by
-   Newton's method on its slope. It steps in log b, where badly scaled logits
-   make no difference. Most of the way is gone on a sample of the rows; the full
-   data need about three passes.
-3. `Search` minimises a calibration error with a share of the likelihood, which
-   has several local minima.
+   Newton's method on its slope. It steps in log b, where the scale of the
+   logits does not matter. Most steps use a sample of the rows; the full data
+   need about three passes.
+3. `Search` minimises a calibration error plus a share of the negative
+   log-likelihood, a sum that has several local minima.
 
-Single rows are summed in the logits' precision, over rows in float64.
+Sums over a row are in the logits' precision, sums over rows in float64.
 """
 
 import math
@@ -36,20 +36,21 @@ from caltrain_tf.posthoc.base import Calibrator
 
 OBJECTIVES = ("nll", "sb_ece", "hb_ece")
 SHORT_ROW = 32
-# Rows on which Newton's method finds its start.
+# Number of rows on which Newton's method finds its start.
 SAMPLE_ROWS = 2048
-# Inverse temperatures that are tried, times the spread of the logits. At the
-# ends the predictions are uniform, or all of one class, to float32.
+# Range of inverse temperatures, times the spread of the logits. At the ends the
+# predictions are uniform, or all of one class, in float32.
 LOWEST, HIGHEST = 1e-6, 1e6
 # A step of this relative size leaves an error of about its square.
 TOLERANCE = 1e-6
 MAX_STEPS = 100
-# Neighbouring inverse temperatures at which `Search` passes over the logits.
+# Ratio of the inverse temperatures, or nodes, at which `Search` passes over the
+# logits.
 NODE_RATIO = 1.25
-# Temperatures that are tried between two of them. A hard-binned error jumps
-# wherever two examples change places, and needs more of them.
+# Number of temperatures that are tried between two nodes. A hard-binned error
+# jumps wherever two examples change places, and needs more of them.
 SMOOTH_GRID, JUMPING_GRID = 12, 60
-# Of log b around a minimum, for the last digits.
+# Distance in log b from a minimum within which its last digits are found.
 FOCUS = 0.01
 # The smallest bin mass that is divided by, as in `losses.sb_ece`.
 SMALLEST_MASS = 1e-5
@@ -64,32 +65,32 @@ class TemperatureScaling(Calibrator):
 
     - `"nll"`: the negative log-likelihood (TS).
     - `"sb_ece"`: the soft-binned calibration error in the l2 norm
-      (TS-SB-ECE). Bins of `binning="bin"` (equation 11 of the paper) are the
-      default here, because they are what the hard-binned error measures;
-      `"label"` (equation 12) also counts the spread of confidences inside a
-      bin, and so prefers temperatures that are too small.
+      (TS-SB-ECE). `binning="bin"` (equation 11 of the paper) is the default
+      here, because it is what the hard-binned error measures; `"label"`
+      (equation 12) also counts the spread of confidences within a bin, and
+      therefore prefers temperatures that are too small.
     - `"hb_ece"`: the hard-binned error, l2 over bins of equal mass
       (TS-HB-ECE).
 
     On a few hundred examples the minimum of a calibration error is mostly
     chance. Even a calibrated network has an SB-ECE^2 of about num_bins / N
-    times the variance of being right, and less where all confidences crowd
-    into one bin, at temperatures near 0. Therefore `"sb_ece"` minimises
+    times the variance of correctness, and less at temperatures near 0, where
+    all confidences fall into one bin. Therefore `"sb_ece"` minimises
 
         SB-ECE^2 + likelihood_weight x NLL
 
     with a weight of 2 num_bins / N. (2 NLL, the deviance, grows by the mean
-    square of how far confidences move, in units of that variance: what moves
-    them by one standard deviation costs as much as chance adds to SB-ECE^2.)
+    squared change of the confidences, in units of that variance: a change of
+    one standard deviation costs as much as chance adds to SB-ECE^2.)
     The temperature is close to that of TS for few examples, and to the global
     optimum of SB-ECE for many.
 
-    Where the data determine no temperature, as when no example is
+    If the data determine no temperature, for instance because no example is
     misclassified, `fit` warns and chooses a finite one.
 
     Args:
         objective: One of the above.
-        num_bins: Number of bins, for the last two.
+        num_bins: Number of bins, for `"sb_ece"` and `"hb_ece"`.
         binning: `"bin"` or `"label"`, for `"sb_ece"`.
         soft_temperature: Softness of the bins, for `"sb_ece"`.
         likelihood_weight: Weight of the mean negative log-likelihood beside
@@ -97,7 +98,7 @@ class TemperatureScaling(Calibrator):
             the error alone. By default 2 num_bins / N for `"sb_ece"`, with the
             effective N of weighted examples, and 0 for `"hb_ece"`.
         from_probs: Whether predictions are probabilities instead of logits.
-            Those below 1e-12 are raised to it.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -198,14 +199,14 @@ class TemperatureScaling(Calibrator):
 
 
 class Survey(NamedTuple):
-    """What the first pass tells about the rows."""
+    """Statistics of the rows from the first pass."""
 
     weight: float  # Sum of the weights.
-    count: float  # How many rows of equal weight would say as much.
-    separable: bool  # Whether no label has less than its row's largest logit.
+    count: float  # Effective number of rows.
+    separable: bool  # Whether every label has the largest logit of its row.
     spread: float  # Root mean square of logit - largest logit of the row.
-    slope: float  # Mean slope of the likelihood at b = 0,
-    curvature: float  # and its mean curvature there.
+    slope: float  # Mean slope of the negative log-likelihood at b = 0.
+    curvature: float  # Its mean curvature at b = 0.
 
 
 def survey(rows):
@@ -301,10 +302,10 @@ def without_optimum(rows, view):
 
 
 def _succession(rows, view):
-    """Where the mean confidence is (n + 1) / (n + 2).
+    """The inverse temperature of a mean confidence of (n + 1) / (n + 2).
 
-    This is Laplace's rule of succession: the probability that the next one of
-    the same kind is right as well, after n that were.
+    This is Laplace's rule of succession: the probability that the next
+    prediction is correct, after n correct ones.
     """
     target = (view.count + 1) / (view.count + 2)
 
@@ -330,7 +331,7 @@ def _warn_of_chosen(reason, inverse):
 
 
 def most_likely(rows, view):
-    """The inverse temperature of the smallest likelihood."""
+    """The inverse temperature of the smallest negative log-likelihood."""
     inverse = without_optimum(rows, view)
     if inverse is not None:
         return inverse
@@ -348,7 +349,7 @@ def most_likely(rows, view):
 
 
 def first_guess(rows, view):
-    """An inverse temperature close to the likely one, from a sample."""
+    """An inverse temperature close to the most likely one, from a sample."""
     guess = abs(view.slope) / view.curvature if view.curvature else 1.0
     guess = guess or 1.0 / view.spread
     sample = rows.sample(SAMPLE_ROWS)
@@ -360,7 +361,7 @@ def first_guess(rows, view):
 
 
 def _newton(rows, inverse, view, tolerance):
-    """The root of the likelihood's slope, from a starting point."""
+    """The root of the slope of the likelihood, from a starting point."""
     low = math.log(LOWEST / view.spread)
     high = math.log(HIGHEST / view.spread)
     position = min(max(math.log(inverse), low), high)
@@ -412,16 +413,16 @@ class Search:
 
     - By Jensen's inequality every binned error is at least |mean confidence -
       accuracy|, and the mean confidence falls with the temperature.
-    - The likelihood is convex in b: where it rises, it goes on rising. Where
-      these two bounds are above the best value so far there is nothing to find
-      beyond, so that the search ends with proof, on both sides.
+    - The negative log-likelihood is convex in b: where it rises, it continues
+      to rise. Where these two bounds are above the best value so far, no better
+      value lies beyond, which proves on both sides that the search can end.
     - Between temperatures of ratio 1.25, confidences are interpolated to about
       1e-5, and to float32 at a ratio of 1.02, where the search ends
-      (`Tempered`). Trying a temperature takes no pass over the logits.
+      (`Tempered`). Trying a temperature needs no pass over the logits.
     """
 
     def __init__(self, rows, view, error, weight, grid):
-        """Tries temperatures, `grid` per node, until no better can be left."""
+        """Tries temperatures, `grid` per node, until none can be better."""
         self.rows, self.error, self.weight = rows, error, weight
         self.tried = {}
         step = math.log(NODE_RATIO)
@@ -446,7 +447,7 @@ class Search:
                 break
 
     def __call__(self, position):
-        """The value at log b = `position`."""
+        """Returns the value at log b = `position`."""
         at = self.tempered
         confidence = at.confidence(position)
         error = self.error(confidence, at.correct, weight=at.weights)
@@ -477,7 +478,7 @@ class Search:
         return finest([ends], 101)
 
     def _share(self, position):
-        """What the likelihood contributes."""
+        """The share of the negative log-likelihood."""
         return self.weight * self.tempered.likelihood(position)
 
     def _may_fall(self, end, inner):
@@ -497,7 +498,7 @@ class Search:
         }
         best = min(self.tried.values(), default=math.inf)
         for x in sorted(bounds, key=bounds.get):
-            # Where even the bound is no better, the value need not be known.
+            # Where even the bound is not better, the value is not needed.
             self.tried[x] = self(x) if bounds[x] < best else bounds[x]
             best = min(best, self.tried[x])
 
@@ -522,11 +523,12 @@ class Tempered:
 
     The log-normaliser of a row is a smooth function of log b. One pass gives
     its value, slope (b mean) and curvature (b^2 variance + b mean) at a few
-    nodes; in between it is the quintic that has all six.
+    nodes. Between two nodes it is the quintic with these six values.
     """
 
-    # Rows: value, slope and curvature at 0, and at 1. Columns: coefficients of
-    # 1, t, ..., t^5 in the quintic that has 1 for it and 0 for the others.
+    # Rows: value, slope and curvature at 0, then at 1. Columns: coefficients of
+    # 1, t, ..., t^5 in the quintic for which this quantity is 1 and the other
+    # five are 0.
     # fmt: off
     QUINTIC = np.array([
         [1, 0, 0, -10, 15, -6], [0, 1, 0, -6, 8, -3],
@@ -536,10 +538,10 @@ class Tempered:
     # fmt: on
 
     def __init__(self, rows, low, high, num_parts):
-        """Passes over rows at `num_parts` + 1 log b between `low` and `high`.
+        """Passes over rows at `num_parts` + 1 log b from `low` to `high`.
 
         The attributes `correct` and `weights` (None if they are equal) are in
-        the order of the confidences.
+        the same order as the confidences.
         """
         self.low, self.num_parts = low, num_parts
         self.step = (high - low) / num_parts
@@ -588,7 +590,7 @@ class Tempered:
         return log_sum - math.exp(position) * self.mean_label
 
     def gap(self, position):
-        """Mean confidence - accuracy, which no error can be below."""
+        """Mean confidence - accuracy; no error is below its absolute value."""
         return self._mean(self.confidence(position)) - self.accuracy
 
 
@@ -630,11 +632,11 @@ def soft_binned_error(
 
 
 def memberships(confidence, num_bins, temperature):
-    """exp(-(c - m)^2 / t) up to a factor of each example, `(bins, N)`.
+    """exp(-(c - m)^2 / t) up to a factor per example, `(bins, N)`.
 
     With the centres m = 1/2 + k w it is, up to such a factor,
     exp(-(k w)^2 / t) q^k with q = exp(2 (c - 1/2) w / t): one exponential
-    per example instead of one for each bin.
+    per example instead of one per example and bin.
     """
     offsets = (np.arange(num_bins) + 0.5) / num_bins - 0.5
     centred = confidence - 0.5

@@ -1,4 +1,4 @@
-"""What all streaming metrics share: a state of sums, and how they add up."""
+"""The base class of streaming metrics, whose state is an array of sums."""
 
 import keras
 from keras import ops
@@ -12,10 +12,10 @@ from caltrain_tf.ops import inputs
 class StreamingMetric(keras.metrics.Metric):
     """A metric whose state is an array of sums over the examples.
 
-    A subclass says what a batch adds (`updated`) and what the sums mean
-    (`value`). By itself this is the weighted mean of `row_values`.
+    A subclass defines what a batch adds (`updated`) and the metric of the sums
+    (`value`). By default, this is the weighted mean of `row_values`.
 
-    Keras' callbacks take from `_direction` that less is better.
+    Keras' callbacks read from `_direction` that lower is better.
     """
 
     _direction = "down"
@@ -47,8 +47,8 @@ class StreamingMetric(keras.metrics.Metric):
         Args:
             y_true: Class ids `(...)` or label distributions `(..., classes)`.
             y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` for
-                those of class 1 of a binary problem. A mask that a Keras layer
-                left on it is heeded.
+                class 1 of a binary problem. The mask that a Keras layer
+                attached to it is applied.
             sample_weight: Weights, of the examples' shape `(...)` or of its
                 first axes.
         """
@@ -69,26 +69,26 @@ class StreamingMetric(keras.metrics.Metric):
             self.sums.assign(self.updated(state, batch))
 
     def build_once(self, num_classes):
-        """Creates a state that depends on the number of classes."""
-        # A body of its own, without which AutoGraph warns.
+        """Creates the state if it depends on the number of classes."""
+        # AutoGraph warns about a function without a body.
         return None
 
     def row_values(self, batch):
-        """A value for each example, `(n,)`."""
+        """Returns a value for each example, `(n,)`."""
         raise NotImplementedError
 
     def updated(self, state, batch):
-        """The state with the examples of an `inputs.Batch`."""
+        """Returns the state with the examples of an `inputs.Batch` added."""
         weight = batch.sample_weight
         values = ops.stack([weight * self.row_values(batch), weight])
         return histogram.add(state, ops.sum(values, axis=-1))
 
     def value(self, sums):
-        """The metric, from the sums over all examples; 0 without any."""
+        """Returns the metric of the sums over all examples; 0 without any."""
         return ops.divide_no_nan(sums[0], sums[1])
 
     def result(self):
-        """The metric of all examples since the last reset; 0 of none."""
+        """Returns the metric of all examples since the reset; 0 without any."""
         return self.value(histogram.total(ops.convert_to_tensor(self.sums)))
 
     def merge_state(self, metrics):
@@ -111,11 +111,11 @@ class StreamingMetric(keras.metrics.Metric):
         self.sums.assign(histogram.add(state, low))
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), **self._options}
 
     def __repr__(self):
-        """The call that makes such a metric."""
+        """Returns the call that makes such a metric."""
         options = self.get_config()
         del options["dtype"]
         listed = ", ".join(f"{key}={value!r}" for key, value in options.items())

@@ -9,7 +9,7 @@ from caltrain_tf.metrics.streaming.base import StreamingMetric
 from caltrain_tf.ops import predictions
 
 # 0.8 MB of state. On outputs of real networks and on samples from calibrated
-# ones, equal-mass errors are off by up to 1.4e-4; half of it, by 6e-4.
+# ones, equal-mass errors are off by up to 1.4e-4, or 6e-4 with half the cells.
 NUM_CELLS = 2**14
 # Bins of equal width need several cells only for the label estimator.
 CELLS_PER_BIN = 2**8
@@ -19,9 +19,9 @@ CELLS_PER_BIN = 2**8
 class ExpectedCalibrationError(StreamingMetric):
     """`calibration_error` over a stream; see there for the options.
 
-    The confidences are counted in 16,384 cells that are narrower the closer
-    they are to 1, and equal-mass bins are runs of cells: within 2e-4 of the
-    exact value. Bins of equal width are exact but for rounding.
+    The confidences are counted in 16,384 cells, which are narrower closer to 1.
+    Bins of equal mass are made of these cells, and their error is within 2e-4
+    of the exact value. Bins of equal width are exact up to rounding.
 
     Args:
         num_bins: Number of bins.
@@ -77,7 +77,7 @@ class ExpectedCalibrationError(StreamingMetric):
         self.add_sums(len(self._grid.centre), len(histogram.Cells._fields))
 
     def updated(self, state, batch):
-        """The state with the confidences of a batch in their cells."""
+        """Returns the state with the confidences of a batch added."""
         return _add_confidences(state, batch, self._grid, self._cells)
 
     def _cells(self, confidence):
@@ -89,7 +89,7 @@ class ExpectedCalibrationError(StreamingMetric):
         )
 
     def value(self, sums):
-        """The error of the bins that the cells make."""
+        """Returns the error of the bins that are made of the cells."""
         cells = histogram.Cells.of_state(sums)
         make_bins = getattr(histogram, f"{self.binning}_bins")
         bins, starts = make_bins(cells, self._grid, self.num_bins)
@@ -137,7 +137,7 @@ class KSError(StreamingMetric):
         self.add_sums(NUM_CELLS, len(histogram.Cells._fields))
 
     def updated(self, state, batch):
-        """The state with the confidences of a batch in their cells."""
+        """Returns the state with the confidences of a batch added."""
         return _add_confidences(
             state,
             batch,
@@ -146,7 +146,7 @@ class KSError(StreamingMetric):
         )
 
     def value(self, sums):
-        """The largest cumulated difference."""
+        """Returns the largest cumulated difference."""
         cells = histogram.Cells.of_state(sums)
         excess = cells.excess(histogram.confidence_grid(NUM_CELLS))
         return ops.divide_no_nan(

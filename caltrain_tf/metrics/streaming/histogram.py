@@ -1,17 +1,17 @@
 """Sums of a stream, in cells so narrow that bins can be made of them later.
 
 A stream cannot be sorted. It can be counted in cells so narrow that it hardly
-matters where in its cell a probability lies. They are narrower where most
-probabilities are: confidences near 1, probabilities of a class near 0 and 1.
+matters where in its cell a probability lies. The cells are narrower where most
+probabilities are: near 1 for confidences, near 0 and 1 for class probabilities.
 
 A batch touches few cells, and only those are read and written, so that the cost
 of an update does not depend on how many there are. Every sum is kept as a pair
 of float32: a float32 sum stops growing at 16,777,216, and loses the digits of
-its terms long before. (float64 is no way out; TPUs and JAX do not have it by
-default.) What is rounded away when a term is added is computed exactly, and
-kept in the second of the pair.
+its terms long before. (float64 is not an alternative: TPUs and JAX do not have
+it by default.) The rounding error of each addition is computed exactly and kept
+in the second number of the pair.
 
-Arrays of cells have them on their last axis, the state on its first.
+Arrays of cells have the cells on the last axis, the state on the first.
 """
 
 import functools
@@ -22,14 +22,14 @@ import numpy as np
 from keras import ops
 
 # Sums over many cells are taken in rows of this length, which is both faster
-# and more exact than one after the other.
+# and more exact than adding one cell after the other.
 ROW = 16
-# Below this variance, in widths of their cell, values are taken as ties.
-# Rounding makes 1e-7 of none; neighbours in float32 make 1e-5.
+# Below this variance, in widths of their cell, values are taken as ties. Ties
+# have up to 1e-7 because of rounding; neighbours in float32 have 1e-5.
 TIE_VARIANCE = 1e-6
 
 
-# Sums in pairs: the last axis of a state holds sums, then what rounding took.
+# Sums in pairs: the last axis of a state holds sums, then rounding errors.
 
 
 def add(state, values):
@@ -38,8 +38,8 @@ def add(state, values):
     sums = high + values
     added = sums - high
     low = low + ((high - (sums - added)) + (values - added))
-    # What has gathered in `low` moves up, so that it stays small beside `high`
-    # and loses nothing itself.
+    # What has accumulated in `low` moves to `high`, so that `low` stays small
+    # and loses no digits itself.
     high = sums + low
     return ops.concatenate([high, low - (high - sums)], axis=-1)
 
@@ -55,9 +55,9 @@ def add_at(state, cells, values):
     num_cells = state.shape[0]
     of_batch = ops.segment_sum(values, cells, num_segments=num_cells)
     if cells.shape[0] is not None and 4 * cells.shape[0] >= num_cells:
-        # Many rows take longer to read and write one by one than all cells.
+        # Reading and writing many rows one by one takes longer than all cells.
         return add(state, of_batch)
-    # Rows of the same cell all get, and write, the cell's new sums.
+    # All rows of the same cell compute, and write, the same new sums.
     rows = add(
         ops.take(state, cells, axis=0), ops.take(of_batch, cells, axis=0)
     )
@@ -65,7 +65,7 @@ def add_at(state, cells, values):
 
 
 def total(state):
-    """The sums, without the second of each pair."""
+    """The sums, with both numbers of each pair added."""
     high, low = ops.split(state, 2, axis=-1)
     return high + low
 
@@ -81,17 +81,17 @@ class Grid(NamedTuple):
 
     @classmethod
     def between(cls, borders):
-        """The grid with these borders, which are one more than the cells."""
+        """Returns the grid with these borders, one more than cells."""
         centre = ((borders[1:] + borders[:-1]) / 2).astype("float32")
-        # Distances are measured in widths. Where cells are narrower than the
-        # spacing of float32, that is the measure.
+        # Distances are measured in widths, or in the spacing of float32 where
+        # cells are narrower than that.
         width = np.maximum(np.diff(borders), np.spacing(centre))
         return cls(centre, width.astype("float32"))
 
 
 @functools.cache
 def confidence_grid(num_cells):
-    """A grid that is even in the mean of sqrt(1 - p) and its own root."""
+    """A grid that is even in the mean of sqrt(1 - p) and its square root."""
     position = np.linspace(0, 1, num_cells + 1)
     root = (np.sqrt(1 + 8 * (1 - position)) - 1) / 2
     return Grid.between(1 - root**4)
@@ -127,10 +127,10 @@ def even_grid(num_cells):
 
 
 def even_cells(values, num_bins, cells_per_bin):
-    """The cell of each value, none of which reaches over a bin's edge.
+    """The cell of each value; no cell crosses the edge of a bin.
 
     An edge belongs to the bin above it. A float32 is at least j/num_bins if it
-    is at least the first float32 that is.
+    is at least the smallest float32 that is not below j/num_bins.
     """
     exact = np.arange(1, num_bins) / num_bins
     edges = exact.astype("float32")
@@ -169,14 +169,14 @@ class Cells(NamedTuple):
 
     @classmethod
     def of_state(cls, state_sums, shape=None):
-        """From the sums of a state; as many cells as a shape has, or all."""
+        """Returns the cells of a state's sums, in `shape` if it is given."""
         sums = ops.unstack(state_sums, num=len(cls._fields), axis=-1)
         return cls(*(ops.reshape(part, shape or (-1,)) for part in sums))
 
     def excess(self, grid):
         """Summed probability minus hits of each cell."""
-        # Not confidence minus hits: of a confident network both are close to
-        # the mass, and the small differences from it are what matters.
+        # Not confidence minus hits: for a confident network both are close to
+        # the mass, and only their small differences from it matter.
         below_one = ops.convert_to_tensor(1.0 - grid.centre)
         width = ops.convert_to_tensor(grid.width)
         misses = self.mass - self.hits
@@ -190,7 +190,7 @@ def terms(values, outcome, weight, cells, grid):
         values: Probabilities.
         outcome: 1.0 where the event happened, else 0.0.
         weight: Weights.
-        cells: The cell of each probability in `grid`, which may repeat.
+        cells: The cell of each probability in `grid`, modulo its length.
         grid: The `Grid`.
     """
     cells = ops.mod(cells, len(grid.centre))
@@ -236,7 +236,7 @@ class Bins(NamedTuple):
         if debias:
             examples = _effective_number(self.mass, self.squared_weight)
             bias = self.accuracy * (1.0 - self.accuracy)
-            # A half: 1 may come out as a little more.
+            # 1.5, because rounding may make 1 a little larger.
             is_known = examples > 1.5
             bias = bias / ops.where(is_known, examples - 1.0, 1.0)
             powers = ops.where(is_known, powers - bias, 0.0)
@@ -277,7 +277,7 @@ def equal_mass_bins(cells, grid, num_bins):
     up_to_here = running_sum(cells.mass)
     mass = up_to_here[..., -1:]
     share = ops.arange(1, num_bins, dtype="float32") / num_bins
-    # Ranks are whole numbers if examples are counted. Weights have no ranks.
+    # Ranks are whole numbers if examples are counted, but not with weights.
     is_count = ops.all(cells.mass == ops.floor(cells.mass))
     ranks = ops.minimum(ops.round(mass * share), mass - 1.0)
     ranks = ops.where(is_count, ranks, mass * share)
@@ -307,7 +307,7 @@ def equal_mass_bins(cells, grid, num_bins):
 
 
 def _lower_part(cell, excess, width, mass):
-    """What the examples of a cell sum to that are its first `mass`.
+    """Sums over the first examples of a cell, up to a total of `mass`.
 
     Standardized ranks z of n examples have sum 0 and sum of squares n, and the
     first k of them sum to -k (n - k) / sqrt((n^2 - 1) / 3). A value with mean m
@@ -339,9 +339,9 @@ def _lower_part(cell, excess, width, mass):
 
 
 def label_error(cells, grid, starts, accuracy, norm):
-    """Mean of |conf_i - acc_b(i)|^norm, or the largest of them.
+    """Mean of |conf_i - acc_b(i)|^norm, or the largest difference.
 
-    The examples of a cell are taken to have its mean.
+    All examples of a cell are taken to have the mean confidence of the cell.
 
     Args:
         cells: `Cells`, `(cells,)` each.
@@ -385,7 +385,7 @@ def running_sum(values):
 def first_above(increasing, bounds):
     """The first cell whose value is above each bound, int32 `(..., bounds)`.
 
-    The last cell where none is.
+    It is the last cell where none is above the bound.
 
     Args:
         increasing: `(..., cells)`, not decreasing.

@@ -10,8 +10,8 @@ from caltrain_tf.metrics.streaming.base import StreamingMetric
 from caltrain_tf.ops import inputs
 from caltrain_tf.ops import predictions
 
-# Of all classes together, but for the bounds of each. Errors of classes cancel,
-# so that the more there are, the fewer cells each of them needs.
+# Cells of all classes together, within the bounds per class. Errors of classes
+# cancel, so that each class needs fewer cells if there are more classes.
 MOST_CELLS = 2**16
 FEWEST_CELLS_OF_A_CLASS = 2**6
 MOST_CELLS_OF_A_CLASS = 2**14
@@ -28,9 +28,9 @@ class MarginalCalibrationError(StreamingMetric):
         num_bins: Number of bins of each class.
         norm: 1, 2 or `math.inf`.
         binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
-        num_classes: Needed only where the metric is created in one place and
-            first used inside a distribution strategy's replica; otherwise it
-            is seen in the first batch. Binary problems have 2.
+        num_classes: Needed only if the metric is created outside and first used
+            inside a replica of a distribution strategy; otherwise it is taken
+            from the first batch. Binary problems have 2.
         from_logits: Whether `y_pred` holds logits.
         name: The metric's name.
         dtype: Data type of the metric; the state is float32.
@@ -96,7 +96,7 @@ class MarginalCalibrationError(StreamingMetric):
         )
 
     def updated(self, state, batch):
-        """The state with the probabilities of a batch in their cells."""
+        """Returns the state with the probabilities of a batch added."""
         probs = predictions.probabilities(batch.predictions, self.from_logits)
         outcome = inputs.label_distribution(batch.labels, self.num_classes)
         num_cells = len(self._grid.centre)
@@ -114,7 +114,7 @@ class MarginalCalibrationError(StreamingMetric):
         return histogram.add_at(state, cells, terms)
 
     def value(self, sums):
-        """The mean over the classes."""
+        """Returns the error, averaged over the classes."""
         shape = (self.num_classes, len(self._grid.centre))
         cells = histogram.Cells.of_state(sums, shape)
         make_bins = getattr(histogram, f"{self.binning}_bins")
@@ -126,15 +126,15 @@ class MarginalCalibrationError(StreamingMetric):
         return ops.sqrt(mean) if self.norm == 2 else mean
 
     def result(self):
-        """The metric of all examples since the last reset; 0 of none."""
+        """Returns the metric of all examples since the reset; 0 without any."""
         return super().result() if self.num_classes else ops.zeros(())
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "num_classes": self.num_classes}
 
     def _add_state_of(self, metric):
-        # One that saw no batch has nothing to add.
+        # A metric that has seen no batch has nothing to add.
         if metric.num_classes is not None:
             self.build_once(metric.num_classes)
             super()._add_state_of(metric)

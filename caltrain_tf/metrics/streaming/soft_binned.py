@@ -18,16 +18,16 @@ from caltrain_tf.ops import soft_binning
 class SoftBinnedECE(StreamingMetric):
     """`ct.losses.sb_ece` of all examples together, over a stream.
 
-    The loss of a batch depends on which examples are in it; this is the value
-    for the whole set. It needs a few sums for each bin. With
-    `binning="label"` that is so for `norm=2`.
+    The loss of a batch depends on which examples are in it; this metric is the
+    value for all examples. It needs only a few sums for each bin; with
+    `binning="label"`, this is possible only for `norm=2`.
 
     Args:
         num_bins: Number of bins, of equal width on [0, 1].
         temperature: Softness of the bins.
         norm: The exponent, at least 1; 2 with `binning="label"`.
-        binning: `"label"` or `"bin"`, as of the loss. (The hard-binned metrics
-            call it `estimator`; their `binning` is where bins begin.)
+        binning: `"label"` or `"bin"`, as in the loss. (The hard-binned metrics
+            call it `estimator`; their `binning` says where bins begin.)
         root: Whether to take the root at the end.
         from_logits: Whether `y_pred` holds logits.
         name: The metric's name.
@@ -77,13 +77,13 @@ class SoftBinnedECE(StreamingMetric):
             binning=binning,
             root=check_flag("root", root),
         )
-        # Of each bin: mass, excess, and two moments of the distance of
-        # confidences from its centre, which is small, as is its rounding. Then
-        # the number of examples, which is the same for all bins.
+        # For each bin: mass, excess, and two moments of the distance of the
+        # confidences from its centre, since small numbers have small rounding
+        # errors; then the number of examples, which is the same for all bins.
         self.add_sums(5, self.num_bins)
 
     def updated(self, state, batch):
-        """The state with a batch."""
+        """Returns the state with a batch added."""
         confidence = predictions.confidence(batch.predictions, self.from_logits)
         correct = predictions.correctness(batch.labels, batch.predictions)
         membership = soft_binning.soft_membership(
@@ -104,7 +104,7 @@ class SoftBinnedECE(StreamingMetric):
         )
 
     def value(self, sums):
-        """The error; equations 11 and 12 of the paper."""
+        """Returns the error (equations 11 and 12 of the paper)."""
         mass, excess, distance, square, count = ops.unstack(sums, num=5)
         all_mass = ops.sum(mass)
         # As in the loss, whose weights have a mean of 1.
