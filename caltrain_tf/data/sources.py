@@ -210,7 +210,7 @@ def npz(path):
         images, labels = arrays[x], arrays[y]
         if images.ndim == 3:
             images = images[..., np.newaxis]
-        # The files of `keras.datasets` have labels of shape (N, 1).
+        # Labels of `keras.datasets`, such as CIFAR, have shape (N, 1).
         if labels.shape == (len(images), 1):
             labels = labels[:, 0]
         if (

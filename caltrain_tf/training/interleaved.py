@@ -137,7 +137,7 @@ class InterleavedModel(keras.Model):
 
 
 def warn_if_memorised(train_ece, test_ece, threshold=0.01, ratio=5.0):
-    """Warns if the calibration error of the training set is memorised.
+    """Warns if a network has memorised its training set.
 
     On such a training set a calibration loss has nothing to correct. The paper
     recommends interleaved training if the train ECE is suspiciously low, for
