@@ -1,4 +1,4 @@
-"""Set before TensorFlow starts: two CPU devices, so that replicas are real."""
+"""Gives TensorFlow two CPU devices, so that tests run on real replicas."""
 
 import os
 import signal
@@ -7,22 +7,23 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# Cores have tests of their own; the programs that these start inherit it.
+# Every core runs its own tests, so each process uses one thread. Programs that
+# tests start inherit this.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
-# JAX compiles each small program once, to run it once.
+# Tests run a compiled JAX program once, so optimising it does not pay off.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
 def pytest_configure(config):
-    # A shell lets what it starts in the background ignore Ctrl-C, and so do
-    # the programs that are started from there: tests send it.
+    # Programs that a shell starts in the background ignore Ctrl-C, and so do
+    # their child processes, but tests send it to child processes.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The process that only deals tests out to others needs no TensorFlow.
+    # The process that only distributes tests to workers needs no TensorFlow.
     if config.getoption("dist") != "no":
         return
     import tensorflow as tf
 
-    # A fixture would be too late: devices are fixed at their first use.
+    # Not in a fixture, because devices cannot change after their first use.
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * 2,
@@ -31,10 +32,10 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def two_replicas():
-    """A strategy over two CPU devices.
+    """A strategy over two CPU devices, shared by all tests.
 
-    One for all tests: a second one would number its collectives from the start
-    again, and TensorFlow takes them for the first one's.
+    A second strategy would number its collectives from the start again, and
+    TensorFlow would confuse them with those of the first strategy.
     """
     import tensorflow as tf
 

@@ -1,9 +1,9 @@
-"""Training steps with our batch normalisation and with that of Keras.
+"""Compares training steps with our batch normalisation and with that of Keras.
 
     python benchmarks/batch_normalization.py [--model=NAME]
 
-The same network, batch and optimiser, without XLA; printed as a ratio of
-processor times, taken in turns. Below 1 ours is faster.
+Both use the same network, batch and optimiser, without XLA, and are measured in
+turns. The result is a ratio of CPU times; below 1, our layer is faster.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def make_step(model):
 
 
 def timed(step):
-    """Returns the processor's seconds for all steps."""
+    """Returns the CPU seconds of all steps."""
     start = time.process_time()
     for _ in range(STEPS):
         step().numpy()
@@ -63,7 +63,7 @@ def timed(step):
 
 
 def main():
-    """Prints the ratio, and how far the losses are apart by then."""
+    """Prints the ratio of times and the difference of the first losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="wrn-10-1")
     args = parser.parse_args()

@@ -1,16 +1,16 @@
-"""All calibrators on the outputs of networks, as tables.
+"""Compares all calibrators on the outputs of networks, in tables.
 
     python benchmarks/calibrators.py --outputs FILE.npz [FILE.npz ...]
         [--conformal_splits=200] [--compare]
 
 A file holds predictions `logits` or `probs`, (N, K), and `labels`, (N,), or
 several such pairs with names like `test_logits` and `test_labels`, which are
-joined. In each of two random splits, calibrators are fitted to one half and
-applied to the other; the tables have the means over both splits. Where
-probmetrics is installed, its SVS and SMS are among the rows.
+concatenated. In each of two random splits, calibrators are fitted to one half
+and applied to the other; the tables show means over both splits. If probmetrics
+is installed, its SVS and SMS are included.
 
-With `--conformal_splits`, conformal sets of alpha = 0.1 follow: their coverage
-and size as means over that many splits. With `--compare`, the time follows that
+`--conformal_splits` adds the coverage and size of conformal sets of alpha =
+0.1, as means over that many splits. `--compare` adds the time that
 `ct.posthoc.compare` takes for 5,000 examples.
 """
 
@@ -36,25 +36,25 @@ class Probmetrics:
     """A calibrator of probmetrics that takes logits."""
 
     def __init__(self, name):
-        """Takes the name that probmetrics has for it."""
+        """Looks up the calibrator by its name in probmetrics."""
         from probmetrics.calibrators import get_calibrator
 
         self.calibrator = get_calibrator(name)
 
     def fit(self, logits, labels):
-        """Fits it to logits."""
+        """Fits the calibrator to logits."""
         self.calibrator.fit(softmax(logits.astype(float), axis=1), labels)
         return self
 
     def transform(self, logits):
-        """Logarithms of calibrated probabilities."""
+        """Returns the logarithms of calibrated probabilities."""
         probs = softmax(logits.astype(float), axis=1)
         probs = self.calibrator.predict_proba(probs)
         return np.log(np.maximum(probs, SMALLEST_PROBABILITY))
 
 
 def read(path):
-    """Logits `(N, K)` and labels `(N,)` of a file."""
+    """Returns the logits `(N, K)` and labels `(N,)` of a file."""
     with np.load(path) as arrays:
         arrays = dict(arrays)
     logits, labels = [], []
@@ -77,13 +77,13 @@ def read(path):
 
 
 def halves(count, seed):
-    """Two halves of the rows, in random order."""
+    """Returns two halves of the row numbers, in random order."""
     order = np.random.default_rng(seed).permutation(count)
     return order[: count // 2], order[count // 2 :]
 
 
 def measure(make, logits, labels):
-    """NLL, ECE, Brier score and seconds of a fit, means over the splits."""
+    """Returns NLL, ECE, Brier score and fit seconds, as means over splits."""
     rows = []
     for seed in range(NUM_SPLITS):
         fit, test = halves(len(labels), seed)

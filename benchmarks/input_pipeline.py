@@ -1,11 +1,11 @@
-"""Images a second of the CIFAR input pipeline, against one image by image.
+"""Compares the CIFAR input pipeline with one that augments single images.
 
     python benchmarks/input_pipeline.py
 
-Both pad by 4, crop, mirror and normalise 45,000 random 32 x 32 images of an
-in-memory data set in a new order. The second does so with `tf.image`'s
-stateless functions on single images, as Uncertainty Baselines does. No data
-set is needed.
+Prints images per second. Both pipelines shuffle 45,000 random 32 x 32 images in
+memory, pad them by 4, and crop, mirror and normalise them. The second one uses
+the stateless functions of `tf.image` on single images, as Uncertainty Baselines
+does. No data set is needed.
 """
 
 import functools
@@ -27,7 +27,7 @@ REPEATS = 3
 
 
 def one_by_one(images, labels, batch_size, epoch):
-    """Returns the batches of an epoch, each image augmented by itself."""
+    """Returns the batches of an epoch, with images augmented one by one."""
     spec = SPECS["cifar10"]
 
     def example(index, example):
@@ -49,7 +49,7 @@ def one_by_one(images, labels, batch_size, epoch):
 
 
 def images_per_second(make_epoch, batch_size):
-    """Returns the median rate over epochs, with what it takes to build one."""
+    """Returns the median rate over epochs, including the time to build one."""
     rates = []
     for epoch in range(REPEATS):
         start = time.perf_counter()

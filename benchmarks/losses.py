@@ -1,13 +1,13 @@
-"""What the losses cost, as ratios between things measured in one run.
+"""Measures the cost of the losses, as ratios of times in one run.
 
   python benchmarks/losses.py
 
-Prints each loss with its gradient as a multiple of cross-entropy with its
-gradient (batch 512, compiled by XLA), each secondary loss's share of a whole
-training step of WRN-16-4, and the seconds that the losses that sort take for
-1,000,000 examples; where other programs have the machine, the time of the cores
-is nearer to what an idle one takes. Rounds are interleaved and the fastest of
-each kind counts, so that a busy machine disturbs all kinds alike.
+Prints the time of each loss with its gradient as a multiple of cross-entropy
+with its gradient (batch 512, compiled by XLA), each secondary loss's share of a
+whole training step of WRN-16-4, and the seconds that the sorting losses take
+for 1,000,000 examples. On a busy machine, CPU time is closer to the time on an
+idle machine. Rounds are interleaved and the fastest round of each kind counts,
+so that a busy machine affects all kinds alike.
 """
 
 import os
@@ -30,7 +30,7 @@ MANY_EXAMPLES = 1_000_000
 
 
 def batch(num_examples, num_classes):
-    """Logits of which about half predict the label."""
+    """Returns labels and logits, of which about half predict the label."""
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 3, (num_examples, num_classes)).astype("float32")
     labels = rng.integers(0, num_classes, num_examples)
@@ -40,7 +40,7 @@ def batch(num_examples, num_classes):
 
 
 def with_gradient(loss):
-    """The compiled function `(labels, logits) -> (value, gradient)`."""
+    """Returns the compiled function `(labels, logits) -> (value, gradient)`."""
 
     @tf.function(jit_compile=True)
     def value_and_gradient(labels, logits):
@@ -53,7 +53,7 @@ def with_gradient(loss):
 
 
 def fastest(functions, arguments, rounds, calls, clock=time.perf_counter):
-    """Seconds a call of each function, the fastest of interleaved rounds."""
+    """Returns the seconds per call in the fastest round of each function."""
     seconds = dict.fromkeys(functions, float("inf"))
     for function in functions.values():
         function(*arguments)
@@ -69,7 +69,7 @@ def fastest(functions, arguments, rounds, calls, clock=time.perf_counter):
 
 
 def all_losses():
-    """Cross-entropy of Keras, and every loss of ours."""
+    """Returns the cross-entropy of Keras and every loss of this package."""
     losses = {
         "keras cross-entropy": keras.losses.SparseCategoricalCrossentropy(
             from_logits=True
@@ -82,7 +82,7 @@ def all_losses():
 
 
 def training_step(num_classes=10):
-    """One compiled step of WRN-16-4 with cross-entropy."""
+    """Returns a compiled training step of WRN-16-4 with cross-entropy."""
     model = ct.models.wide_resnet(16, 4, num_classes=num_classes)
     loss = ct.losses.NLL(from_logits=True)
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
@@ -100,7 +100,7 @@ def training_step(num_classes=10):
 
 
 def main():
-    """Prints both tables."""
+    """Prints the three tables."""
     class_counts = (10, 100, 1000)
     columns = []
     for num_classes in class_counts:

@@ -1,13 +1,12 @@
-"""Times and memory of the metrics, as ratios measured in one run.
+"""Measures time and memory of the metrics, as ratios in one run.
 
     python benchmarks/metrics.py
 
-The unit of the exact metrics is one pass of NumPy's `max(axis=1)` over the same
-array, which any top-label metric needs at least. The unit of an update of a
-streaming metric is that of Keras' accuracy, both compiled by XLA. Timings are
-interleaved, so that a busy moment of the machine hits all of them, and the
-fastest of each is taken. Memory is what a call allocates at its peak, relative
-to the input.
+The unit of time of exact metrics is one pass of NumPy's `max(axis=1)` over the
+same array, which any top-label metric needs at least. The unit for updates of
+streaming metrics is an update of Keras' accuracy; both are compiled by XLA.
+Timings are interleaved, so that a busy machine affects all of them, and the
+fastest counts. Memory is the peak allocation of a call, relative to the input.
 """
 
 import statistics
@@ -23,7 +22,7 @@ from caltrain_tf import metrics
 
 
 def random_predictions(num_examples, num_classes, seed=0):
-    """Float32 probabilities and labels drawn from them, of calibrated look."""
+    """Returns float32 probabilities and labels, approximately calibrated."""
     generator = np.random.default_rng(seed)
     probs = generator.standard_normal(
         (num_examples, num_classes), dtype=np.float32
@@ -38,7 +37,7 @@ def random_predictions(num_examples, num_classes, seed=0):
 
 
 def interleaved(functions, repeats):
-    """Fastest and median seconds of each function."""
+    """Returns the fastest and median seconds of each function."""
     seconds = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
@@ -52,7 +51,7 @@ def interleaved(functions, repeats):
 
 
 def peak_memory(function):
-    """Bytes that a call allocates at its peak. NumPy reports its arrays."""
+    """Returns the peak allocation of a call in bytes, including arrays."""
     tracemalloc.start()
     function()
     peak = tracemalloc.get_traced_memory()[1]
@@ -83,7 +82,7 @@ def measure(num_examples, num_classes, repeats, with_marginal):
         "smooth_calibration_error": lambda: metrics.smooth_calibration_error(
             probs, labels
         ),
-        # Given confidences and correctness, which it does not compute itself.
+        # It does not compute confidences and correctness, which are given.
         "scikit-learn calibration_curve": lambda: calibration_curve(
             correct, confidence, n_bins=15, strategy="quantile"
         ),
@@ -105,7 +104,7 @@ def measure(num_examples, num_classes, repeats, with_marginal):
 
 
 def measure_updates(num_classes, batch_size=128, repeats=40):
-    """Prints what an update of each streaming metric costs."""
+    """Prints the cost of an update of each streaming metric."""
     probs, labels = random_predictions(batch_size, num_classes)
     batch = tf.constant(labels), tf.constant(np.log(probs))
     streaming = {
@@ -145,7 +144,7 @@ def measure_updates(num_classes, batch_size=128, repeats=40):
 
 
 def measure_pixels(shape=(8, 512, 512, 21)):
-    """Prints the memory that the error of a segmentation needs."""
+    """Prints the memory of the calibration error of a segmentation."""
     generator = np.random.default_rng(0)
     logits = generator.standard_normal(shape, dtype=np.float32)
     labels = generator.integers(shape[-1], size=shape[:-1], dtype=np.int32)

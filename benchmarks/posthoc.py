@@ -1,11 +1,11 @@
-"""Calibrators against scikit-learn and against the physical limit.
+"""Compares calibrators with scikit-learn and with single passes over the data.
 
     python benchmarks/posthoc.py
     python benchmarks/posthoc.py --tokens=1000000
 
-Prints ratios of times that were measured in one run, the agreement of the
-temperatures, and the peak memory. Takes about two minutes, nearly all of them
-scikit-learn's.
+Prints ratios of times measured in one run, the agreement of the temperatures,
+and the peak memory. It takes about two minutes, nearly all of them in
+scikit-learn.
 """
 
 import argparse
@@ -26,15 +26,15 @@ from caltrain_tf.posthoc import TemperatureScaling
 SIZES = ((50_000, 1_000), (10_000, 10))
 MATRIX_SIZE = (5_000, 100)
 VOCABULARY, BATCH_TOKENS = 32_000, 256
-# Of the stream, to compare with.
+# A stream with at most so many batches is also fitted in memory, to compare.
 MOST_BATCHES_IN_MEMORY = 16
 
 
 class LogitsAreScores(ClassifierMixin, BaseEstimator):
-    """A classifier that was trained elsewhere: its inputs are its logits."""
+    """A trained classifier whose inputs are its logits."""
 
     def fit(self, logits, labels):
-        """Learns how many classes there are."""
+        """Stores the classes."""
         self.classes_ = np.arange(logits.shape[1])
         return self
 
@@ -48,7 +48,7 @@ class LogitsAreScores(ClassifierMixin, BaseEstimator):
 
 
 def over_confident_logits(num_rows, num_classes, seed=0):
-    """Logits of a network whose right temperature is about 1.6."""
+    """Returns logits and labels whose optimal temperature is about 1.6."""
     generator = np.random.default_rng(seed)
     logits = generator.standard_normal(
         (num_rows, num_classes), dtype=np.float32
@@ -61,7 +61,7 @@ def over_confident_logits(num_rows, num_classes, seed=0):
 
 
 def fit_scikit_learn(logits, labels):
-    """The temperature of scikit-learn."""
+    """Returns the temperature of scikit-learn."""
     frozen = FrozenEstimator(LogitsAreScores().fit(logits, labels))
     scaler = CalibratedClassifierCV(frozen, method="temperature")
     scaler.fit(logits, labels)
@@ -69,12 +69,12 @@ def fit_scikit_learn(logits, labels):
 
 
 def fit_ours(logits, labels, objective="nll"):
-    """The temperature of this package."""
+    """Returns the temperature of this package."""
     return TemperatureScaling(objective).fit(logits, labels).temperature_
 
 
 def softmax_pass(logits):
-    """Exponentials and their sums, in blocks on all cores."""
+    """Computes exponentials and their sums, in blocks on all cores."""
 
     def block(start, stop):
         powers = logits[start:stop] - logits[start:stop].max(axis=1)[:, None]
@@ -85,7 +85,7 @@ def softmax_pass(logits):
 
 
 def max_pass(logits):
-    """The largest logit of each row, in blocks on all cores."""
+    """Computes the largest logit of each row, in blocks on all cores."""
     map_blocks(
         lambda start, stop: logits[start:stop].max(axis=1),
         len(logits),
@@ -94,7 +94,7 @@ def max_pass(logits):
 
 
 def seconds(function, *arguments, repeats=5):
-    """The shortest of some repetitions, and what the last one returned."""
+    """Returns the shortest time of several calls, and the last result."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -104,7 +104,7 @@ def seconds(function, *arguments, repeats=5):
 
 
 def peak_memory(function, logits, *arguments):
-    """Largest memory of a call with its input, in sizes of the input."""
+    """Returns the peak memory of a call and its input, in input sizes."""
     tracemalloc.start()
     function(logits, *arguments)
     _, peak = tracemalloc.get_traced_memory()
@@ -122,7 +122,7 @@ def report(num_rows, num_classes):
     largest, _ = seconds(max_pass, logits)
     repeats = 1 if large else 5
     theirs, rough = seconds(fit_scikit_learn, logits, labels, repeats=repeats)
-    # In float32, its line search ends where the loss has no more digits.
+    # In float32, its line search is limited by the precision of the loss.
     exact = fit_scikit_learn(logits.astype(np.float64), labels)
     print(f"{num_rows:,} x {num_classes:,} float32 logits")
     print(f"  TS                       {ours * 1e3:9.1f} ms")
@@ -140,7 +140,7 @@ def report(num_rows, num_classes):
 
 
 def report_matrix(num_rows, num_classes):
-    """Prints what a cross-validated matrix costs, in plain regressions."""
+    """Prints the time of cross-validated matrix scaling and of a regression."""
     logits, labels = over_confident_logits(num_rows, num_classes)
     ours, _ = seconds(MatrixScaling().fit, logits, labels, repeats=3)
     regression = LogisticRegression(C=0.01, tol=1e-3, max_iter=1000)
@@ -151,9 +151,9 @@ def report_matrix(num_rows, num_classes):
 
 
 class Tokens:
-    """Batches of tokens that are made anew in every pass.
+    """Batches of tokens that are generated again in every pass.
 
-    The noise of a batch is a stretch of one large buffer, so that making the
+    The noise of a batch is a slice of one large buffer, so that generating the
     batches takes less time than reading them.
     """
 

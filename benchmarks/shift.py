@@ -1,15 +1,16 @@
-"""Share of the network's forward pass in the shift benchmark's time.
+"""Measures the share of the network's forward pass in the shift benchmark.
 
     python benchmarks/shift.py [--model=NAME] [--num_examples=N]
         [--corruptions=fog,snow] [--severity=S]
 
 In half a minute: --num_examples=512 --corruptions=fog,defocus_blur,pixelate
 
-First the time of each corruption by itself, without the network. Then the
-network, WRN-10-1 of the quickstart when none is named, runs over corrupted sets
-of 32 x 32 pixels as `evaluate_shift` does, in turns with passes over as many
-inputs that are in memory. `made` are sets that are made on the fly, `stored`
-such as the published arrays. By the clock; medians over the turns.
+First it prints the time of each corruption without the network. Then the
+network, by default WRN-10-1 of the quickstart, runs over corrupted sets of
+32 x 32 pixels as in `evaluate_shift`, alternating with passes over as many
+inputs in memory. Sets in the row `made` are generated on the fly; those in
+`stored` are read from arrays like the published ones. Times are medians of
+wall-clock time.
 """
 
 import argparse
@@ -27,9 +28,9 @@ TURNS = 3
 
 
 def seconds(*functions):
-    """Returns the times by turn and function.
+    """Returns the seconds by turn and function.
 
-    They take turns, since other programs may disturb any of them. The first
+    Functions take turns, so that other programs affect all of them. The first
     turn, in which functions are compiled, does not count.
     """
     rows = []
@@ -66,7 +67,7 @@ def arguments():
 
 
 def main():
-    """Prints a row for each corruption, and those of whole sets."""
+    """Prints a row for each corruption and for each kind of corrupted sets."""
     args = arguments()
     model = ct.models.get(args.model, num_classes=10, input_shape=(32, 32, 3))
     rng = np.random.default_rng(0)

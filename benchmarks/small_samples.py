@@ -1,21 +1,24 @@
-"""Temperatures from few examples: TS, TS-HB-ECE and TS-SB-ECE.
+"""Compares TS, TS-HB-ECE and TS-SB-ECE on few calibration examples.
 
     python benchmarks/small_samples.py --outputs=FOLDER
 
 Draws 100, 300, 1,000 and 5,000 calibration examples of every network many
-times, fits temperatures, and prints the test ECE (l2, 15 bins of equal mass) in
-percent, mean and largest over draws, and the test NLL. "SB-ECE alone" is
-TS-SB-ECE with `likelihood_weight=0`, the plain optimum. Takes a few minutes.
+times, fits temperatures, and prints the mean and the largest test ECE (l2, 15
+bins of equal mass) over draws in percent, and the mean test NLL. "SB-ECE alone"
+is TS-SB-ECE with `likelihood_weight=0`, the plain optimum. It takes a few
+minutes.
 
-Each .npz file of FOLDER is a network; other files are left out. It holds
+Each .npz file in FOLDER is a network; other files are ignored. It holds
 
 - `calibration_logits`, `calibration_labels`, `test_logits`, `test_labels`; or
-- `probs` and `labels`: the first half is drawn from, the second is the test; or
+- `probs` and `labels`: calibration examples are drawn from the first half, and
+  the second half is the test set; or
 - `clean_logits`, `clean_labels`, `corrupted_logits` (corruptions, severities,
-  examples, classes), `corrupted_labels` (examples): the same, and the mean ECE
-  of the corrupted sets, which must not be images of the first half.
+  examples, classes), `corrupted_labels` (examples): the same for the clean
+  examples, and the mean ECE of the corrupted sets, which must not contain
+  images of the first half.
 
-Two under-confident classifiers of scikit-learn's digits are always there.
+Two under-confident classifiers of scikit-learn's digits are always included.
 """
 
 import argparse
@@ -41,18 +44,18 @@ METHODS = {
 
 
 def halves(logits, labels):
-    """What is drawn from, and a test set."""
+    """Returns the calibration pool and a list with the test set."""
     half = len(labels) // 2
     return (logits[:half], labels[:half]), [(logits[half:], labels[half:])]
 
 
 def to_logits(probs):
-    """Logarithms of probabilities that may be 0."""
+    """Returns the logarithms of probabilities, which may be 0."""
     return np.log(np.maximum(probs, 1e-12))
 
 
 def networks(folder):
-    """Yields `(name, calibration, tests)` of pairs of logits and labels."""
+    """Yields `(name, calibration, tests)`, with pairs of logits and labels."""
     for path in sorted(pathlib.Path(folder).glob("*.npz")):
         with np.load(path) as file:
             found = {name: file[name] for name in file.files}
@@ -115,7 +118,7 @@ def measure(name, calibration, tests, num_examples, draws):
 
 
 def table(rows, value, statistic, digits):
-    """Lines of a Markdown table; the last row of each size is the mean."""
+    """Yields lines of a Markdown table; each size ends with a row of means."""
     cells = rows.pivot_table(
         value, ["examples", "network"], "method", statistic, sort=False
     )[list(METHODS)]
@@ -140,7 +143,7 @@ def main():
         parser.error(f"--outputs must be a folder, not {arguments.outputs!r}")
     rows = []
     with warnings.catch_warnings():
-        # Some draws hold no error and determine no temperature.
+        # Draws without a wrong prediction do not determine a temperature.
         warnings.simplefilter("ignore")
         for name, calibration, tests in networks(arguments.outputs):
             for size in SIZES:

@@ -1,24 +1,25 @@
-r"""What the secondary losses cost on a TPU, asked of its compiler.
+r"""Estimates the cost of the secondary losses on a TPU from its compiler.
 
   pip install -e ".[tpu-check]"
   python benchmarks/tpu_compile.py --json=tpu.json
   python benchmarks/tpu_compile.py --tiny --quick --secondaries sb_ece
 
-No TPU is needed. TensorFlow writes down the program of `Trainer`'s own training
-step, with its sums over replicas, metrics and optimizer, and libtpu compiles it
-for the four cores of a v5e 2x2: the steps of `configs/cifar10.py` (WRN-28-10,
-64 images per core) and `configs/imagenet.py` (ResNet-50 in bfloat16, 128 images
-per core), the primary loss alone and with each secondary loss. All figures are
-for one core and one step. FLOPs and bytes are the compiler's count for the
-program that it made; memory is what that program asks for. The time is no
-measurement either: it is FLOPs at the peak rate or bytes at the memory's,
-whichever takes longer. It serves to compare the rows of a table, not to
-foretell a step's time. A network stands with its precision and images per core.
+No TPU is needed. TensorFlow lowers the training step of `Trainer`, with its
+sums over replicas, metrics and optimizer, and libtpu compiles it for the four
+cores of a v5e 2x2: the steps of `configs/cifar10.py` (WRN-28-10, 64 images per
+core) and `configs/imagenet.py` (ResNet-50 in bfloat16, 128 images per core),
+with the primary loss alone and with each secondary loss. All numbers are for
+one core and one step. FLOPs and bytes are the compiler's counts for the
+compiled program, and memory is what that program allocates. The time is not a
+measurement either: it is the larger of the FLOPs over the peak rate and the
+bytes over the memory bandwidth. Use it to compare the rows of a table, not to
+predict the time of a step. The column of the network has its precision and
+images per core.
 
-A step takes minutes to compile. Rows that the JSON file has are not compiled
-again, so that the same command goes on where it was stopped. With `--quick` the
-compiler optimises less and is done sooner: another program of the same FLOPs,
-with other counts of bytes and memory.
+A step takes minutes to compile. Rows in the JSON file are not compiled again,
+so the same command resumes after an interruption. With `--quick` the compiler
+optimises less and finishes sooner; the program then has the same FLOPs but
+different counts of bytes and memory.
 """
 
 import argparse
@@ -34,11 +35,11 @@ import types
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# What libtpu would otherwise ask of a machine that has the TPU.
+# Values that libtpu would otherwise query from a machine with a TPU.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
 os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
-# One process at a time may hold a TPU; a process that compiles holds none.
+# libtpu allows one process per TPU, but compiling does not use the TPU.
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TPU_LOG_DIR", "disabled")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -63,8 +64,8 @@ RECIPES = {
 }
 TINY = "wrn-10-1"
 
-# Of a v5e core: bfloat16, which its multiplications of float32 are too unless
-# more is asked for; and the memory's bandwidth.
+# Peak rate of a v5e core in bfloat16, in which it also multiplies float32 by
+# default, and its memory bandwidth.
 FLOPS_A_SECOND = 197e12
 BYTES_A_SECOND = 819e9
 HEADER = """\
@@ -75,17 +76,17 @@ HEADER = """\
 
 
 class Cores(tf.distribute.TPUStrategy):
-    """A `TPUStrategy` without a TPU: its replicas communicate as XLA's do.
+    """A `TPUStrategy` without a TPU, whose replicas use collectives of XLA.
 
-    `TPUStrategy` replaces its sums by XLA's on the way to the TPU. Here they
-    are XLA's from the beginning.
+    `TPUStrategy` replaces its sums over replicas by those of XLA when a program
+    is sent to the TPU. Here they are those of XLA from the start.
     """
 
     def __init__(self):
         tf.distribute.Strategy.__init__(self, _Extended(self))
 
     def program(self, function, *specs):
-        """Returns the StableHLO of what every core runs, as text."""
+        """Returns the StableHLO text of the program of every core."""
 
         def on_core(*arguments):
             replica = gen_xla_ops.xla_replica_id()
@@ -94,7 +95,7 @@ class Cores(tf.distribute.TPUStrategy):
 
         compiled = tf.function(on_core, jit_compile=True, autograph=False)
         text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo")
-        # The one operation of another dialect, which leaves values as they are.
+        # The only operation of another dialect, which does not change values.
         return re.sub(
             r"mhlo\.copy (%\S+) : (tensor<[^>]*>)",
             r"stablehlo.reshape \1 : (\2) -> \2",
@@ -128,16 +129,16 @@ class _Extended(one_device_strategy.OneDeviceExtended):
 
 
 def recipe(name):
-    """The configuration of a model."""
+    """Returns the configuration of a model."""
     config = runpy.run_path(CONFIGS / RECIPES[name][0])["get_config"]()
     config.model = name
     return config
 
 
 def lower(config, batch_per_core):
-    """The program of `Trainer`'s training step on a core."""
+    """Returns the program of the training step of `Trainer` on a core."""
     _, image_shape, num_classes, _ = RECIPES[config.model]
-    # What a network has to know of the data: they are not read.
+    # The properties of the data that a network needs; no data are read.
     data = types.SimpleNamespace(
         image_shape=image_shape,
         num_classes=num_classes,
@@ -154,7 +155,7 @@ def lower(config, batch_per_core):
 
 
 def measure(program, quick):
-    """Compiles a program; what it does and needs on one core."""
+    """Compiles a program and returns its cost and memory on one core."""
     import jax
     from jax._src import compiler
     from jax._src.interpreters import mlir
@@ -195,7 +196,7 @@ def measure(program, quick):
 
 
 def table_row(row, base):
-    """A line of the table; `base` is the row of the primary loss alone."""
+    """Returns a table line; `base` is the row of the primary loss alone."""
     network = f"{row['model']}, {row['precision']}, {row['batch_per_core']}"
     cells = [network, row["loss"]]
     if "error" in row:
@@ -260,7 +261,7 @@ def parse_flags():
 
 
 def main():
-    """Prints the table; fails if a step does not compile."""
+    """Prints the table; exits with an error if a step does not compile."""
     flags = parse_flags()
     if importlib.util.find_spec("libtpu") is None:
         sys.exit('libtpu is missing: pip install -e ".[tpu-check]"')

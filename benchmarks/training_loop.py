@@ -1,7 +1,9 @@
-"""Steps of `Trainer` and `model.fit`: `python benchmarks/training_loop.py`.
+"""Compares the steps of `Trainer` and of `model.fit`.
 
-The same network, loss, data and compiler; printed as a ratio. Below 1 the
-trainer is faster.
+    python benchmarks/training_loop.py
+
+Both use the same network, loss, data and compiler. The result is a ratio of
+times; below 1, the trainer is faster.
 """
 
 import statistics
@@ -18,7 +20,7 @@ ROUNDS = 15
 
 
 def main():
-    """Prints the ratios for a network of each kind."""
+    """Prints the ratios for each kind of network."""
     for name, make_network, shape in (
         ("dense", make_dense, [32]),
         ("convolutional", make_convolutional, [16, 16, 3]),
@@ -41,7 +43,7 @@ def main():
 
 
 def make_data(shape):
-    """Random batches, cached."""
+    """Returns random batches in memory."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=[64 * STEPS, *shape]).astype("float32")
     y = generator.integers(10, size=64 * STEPS)
@@ -50,7 +52,7 @@ def make_data(shape):
 
 
 def make_dense():
-    """A network whose steps take hardly any time."""
+    """Returns a network whose steps take hardly any time."""
     return keras.Sequential(
         [
             keras.Input([32]),
@@ -61,7 +63,7 @@ def make_dense():
 
 
 def make_convolutional():
-    """A small network of convolutions with normalisation."""
+    """Returns a small convolutional network with batch normalisation."""
     layers = [keras.Input([16, 16, 3])]
     for filters in (16, 32, 32):
         layers += [
@@ -74,12 +76,12 @@ def make_convolutional():
 
 
 def make_loss():
-    """The paper's kind of objective."""
+    """Returns an objective of the kind that the paper proposes."""
     return ct.CompositeLoss("nll", "sb_ece", from_logits=True)
 
 
 def keras_loop(model, data):
-    """An epoch of `model.fit`, compiled before."""
+    """Returns a function that runs an epoch of the compiled `model.fit`."""
     model.compile(
         keras.optimizers.SGD(0.01, momentum=0.9),
         make_loss(),
@@ -91,7 +93,7 @@ def keras_loop(model, data):
 
 
 def trainer_loop(model, data):
-    """An epoch of `Trainer.fit`, compiled before."""
+    """Returns a function that runs an epoch of the compiled `Trainer.fit`."""
     trainer = ct.training.Trainer(
         model,
         make_loss(),
@@ -103,7 +105,7 @@ def trainer_loop(model, data):
 
 
 def timed(function):
-    """Seconds that a call takes."""
+    """Returns the seconds that a call takes."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start

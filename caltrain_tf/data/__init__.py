@@ -1,4 +1,4 @@
-"""Data sets as batches of images and labels, and their corruptions."""
+"""Data sets as batches of images and labels, and corrupted test sets."""
 
 from caltrain_tf.data import corruptions
 from caltrain_tf.data.datasets import ArrayData

@@ -1,4 +1,4 @@
-"""Data sets by name: `get`, and the splits of a data set."""
+"""Looks up data sets by name and parses their splits."""
 
 import dataclasses
 import functools
@@ -36,38 +36,41 @@ def get(
     | `folder:PATH` | 90% of `PATH/train` | 10% | `PATH/test` |
     | `npz:PATH`, `PATH.npz` | 90% of `x_train` | 10% | `x_test` |
 
-    Of your own data:
+    Your own data can be:
 
-    - Any image classification set of TensorFlow Datasets. Where there is no
-      `test`, it is `validation`; without either, 80%, 10% and 10% of what there
-      is. JPEG images of different sizes are cropped as those of `imagenet`.
+    - Any image classification data set of TensorFlow Datasets. Without a
+      `test` split, `validation` is used; without either, the data are divided
+      into 80%, 10% and 10%. JPEG images of different sizes are cropped in the
+      same way as those of `imagenet`.
     - A folder of images, `PATH/train/<class>/*` and `PATH/test/<class>/*`, as
       `keras.utils.image_dataset_from_directory` reads them; or
-      `PATH/<class>/*`, of which 80%, 10% and 10% are taken. They are resized to
-      `image_size` and kept in memory.
-    - An `.npz` file of the arrays `x_train`, `y_train`, `x_test` and `y_test`,
-      as Keras' own are; or of `images` and `labels`, of which 80%, 10% and 10%
-      are taken. Images are uint8 `(N, height, width, 3)`, or without the last
-      axis where they are grey; labels are class ids `(N,)`.
+      `PATH/<class>/*`, which is divided into 80%, 10% and 10%. Images are
+      resized to `image_size` and kept in memory.
+    - An `.npz` file with the arrays `x_train`, `y_train`, `x_test` and
+      `y_test`, like the files of `keras.datasets`; or with `images` and
+      `labels`, which are divided into 80%, 10% and 10%. Images are uint8
+      `(N, height, width, 3)`, without the last axis if they are grey; labels
+      are class ids `(N,)`.
 
-    Images of a folder or a file are put into a fixed order that spreads the
-    classes evenly. Pixels in [0, 1] are normalised to mean 0.5 and standard
-    deviation 0.25; training images move by up to an eighth and are mirrored.
+    Images from a folder or a file are put into a fixed order that spreads the
+    classes evenly. Pixels in [0, 1] are normalised with mean 0.5 and standard
+    deviation 0.25; training images are shifted by up to an eighth of their size
+    and mirrored at random.
 
     Args:
         name: One of the names above.
-        data_dir: The folder of TensorFlow Datasets; its own default when not
-            given. Nothing is ever downloaded.
+        data_dir: The folder of TensorFlow Datasets; the default folder of
+            TensorFlow Datasets when not given. Nothing is ever downloaded.
         train_split: Another training split, in the syntax of TensorFlow
-            Datasets: `"train[:10000]"`.
-        calibration_split: The same for calibration.
-        test_split: The same for testing. No two splits may overlap.
-        image_size: Height and width, for `imagenet` another one than 224. Must
-            be given where images are of different sizes.
-        augment: Whether training images are moved and mirrored; always so for
-            JPEG images that are cropped.
-        dtype: Data type of the images, `"float32"`, `"bfloat16"` or, not
-            normalised, `"uint8"`; see `ImageData`.
+            Datasets, such as `"train[:10000]"`.
+        calibration_split: Another calibration split.
+        test_split: Another test split. No two splits may overlap.
+        image_size: Height and width of the images; 224 by default for
+            `imagenet`. Required if the stored images have different sizes.
+        augment: Whether training images are shifted and mirrored. It must be
+            true for JPEG images that are cropped.
+        dtype: Data type of the images: `"float32"`, `"bfloat16"`, or `"uint8"`
+            for images that are not normalised; see `ImageData`.
 
     Returns:
         An `ImageData`.
@@ -123,11 +126,11 @@ class ArrayData(ImageData):
     """Your own images in memory, for evaluation, with your own preprocessing.
 
     Args:
-        name: How results call the data.
-        splits: From `"calibration"` and `"test"` to pairs of uint8 images
-            `(N, size, size, 3)` and class ids `(N,)`.
-        preprocess: From uint8 images to what the model takes; by default
-            float32 in [0, 1].
+        name: Name of the data set in the results.
+        splits: Dictionary from `"calibration"` and `"test"` to pairs of uint8
+            images `(N, size, size, 3)` and class ids `(N,)`.
+        preprocess: Function from uint8 images to the inputs of the model; by
+            default they become float32 in [0, 1].
 
     Example:
         >>> import caltrain_tf as ct
@@ -167,7 +170,7 @@ class ArrayData(ImageData):
 
 
 class Part(NamedTuple):
-    """The examples `start` to `stop` (not included) of a stored split."""
+    """The examples from `start` up to but not including `stop` of a split."""
 
     stored: str
     start: int
@@ -179,16 +182,16 @@ class Part(NamedTuple):
         return self.stop - self.start
 
     def __str__(self):
-        """Returns the part in the syntax that `parse_split` reads."""
+        """Returns the part in the syntax of `parse_split`."""
         return f"{self.stored}[{self.start}:{self.stop}]"
 
 
 def parse_split(split, sizes):
-    """Reads a split as TensorFlow Datasets does.
+    """Parses a split in the syntax of TensorFlow Datasets.
 
     Args:
-        split: Such as `"train"`, `"train[:10000]"`, `"train[-20%:]"`. A
-            percentage is rounded to the nearest example.
+        split: A string such as `"train"`, `"train[:10000]"` or
+            `"train[-20%:]"`. Percentages are rounded to the nearest example.
         sizes: The number of examples of each stored split.
 
     Returns:
@@ -254,6 +257,6 @@ def _check_disjoint(parts):
 
 
 def _to_unit(images):
-    # A multiplication: whether a graph's division becomes one depends on the
-    # optimiser.
+    # Not a division: graph optimisers may turn it into a multiplication, which
+    # rounds differently.
     return tf.cast(images, tf.float32) * (1 / 255)

@@ -1,8 +1,8 @@
-"""ImageNet: JPEG images that stay in their record files.
+"""Reads JPEG images, such as those of ImageNet, from record files.
 
-Only the part of an image that is looked at is decoded. Crops and bicubic
-resizing are as in Uncertainty Baselines; pixels are rounded to uint8, as a
-stored image's are.
+Only the part of an image inside the crop is decoded. Crops and bicubic resizing
+are those of Uncertainty Baselines; pixels are then rounded to uint8, like those
+of stored images.
 """
 
 import os
@@ -13,17 +13,19 @@ import tensorflow as tf
 
 from caltrain_tf.data import pipeline
 
-# Of the shorter side, in an evaluation crop: 224 of 256 pixels.
+# Side of an evaluation crop as a fraction of the shorter side: 224 of 256
+# pixels.
 _CENTRAL_FRACTION = 7 / 8
-# Decoding is most of the work. By itself TensorFlow takes 16 at most.
+# Decoding takes most of the time, and TensorFlow uses at most 16 cores by
+# default.
 _NUM_CORES = os.cpu_count()
-# Examples that are shuffled with each other: some 900 MB of ImageNet, and as
-# much again is read ahead.
+# Number of examples that are shuffled together: about 900 MB of ImageNet. The
+# same amount is read ahead.
 _BLOCK_SIZE = 8192
 
 
 class File(NamedTuple):
-    """A record file, of which `take` examples after the first `skip` count."""
+    """A record file; `take` of its examples after the first `skip` are used."""
 
     path: str
     skip: int
@@ -33,16 +35,16 @@ class File(NamedTuple):
 class JpegRecords:
     """Batches of uint8 images that are decoded and cropped from JPEG files.
 
-    An epoch's order: the files are permuted, consecutive ones form blocks, and
-    each block is shuffled as a whole. Unlike in a running shuffle buffer, what
-    is in a block does not depend on what was read before, so that an epoch
-    starts at any step after reading one block at most.
+    In every epoch the files are permuted, consecutive files form blocks, and
+    each block is shuffled as a whole. Unlike those of a shuffle buffer, the
+    contents of a block do not depend on what was read before, so an epoch can
+    start at any step after reading at most one block.
 
     Args:
         files: A list of `File`.
-        parse: From a record to (encoded image, label).
+        parse: Function from a record to (encoded image, label).
         size: Height and width of the images.
-        block_size: About how many examples are shuffled together.
+        block_size: Approximate number of examples that are shuffled together.
     """
 
     def __init__(self, files, parse, *, size, block_size=_BLOCK_SIZE):
@@ -87,11 +89,11 @@ class JpegRecords:
         return dataset.batch(len(rows), drop_remainder=True)
 
     def _shuffled(self, seed, epoch, start):
-        """Returns the records of an epoch from place `start` on."""
+        """Returns the records of an epoch, beginning at place `start`."""
         files_key = pipeline.key(seed, epoch, pipeline.FILES)
         order = pipeline.permutation(len(self._files), files_key).numpy()
         files = [self._files[index] for index in order]
-        # Files of which nothing is taken fill up the last block.
+        # Files with `take=0` fill up the last block.
         files += [File(files[0].path, 0, 0)] * (
             -len(files) % self._files_per_block
         )
@@ -121,11 +123,11 @@ class JpegRecords:
 
 
 def random_crop(encoded, size, seed):
-    """Decodes a random part of an image, and mirrors half of them.
+    """Decodes a random crop of an image and mirrors it with probability 1/2.
 
-    The part has 8 to 100% of the area and an aspect ratio of 3/4 to 4/3, and
-    is resized to a square. Where ten tries find none (very long images), it
-    is `central_crop`.
+    The crop has 8 to 100% of the image's area and an aspect ratio of 3/4 to
+    4/3, and is resized to a square. If ten attempts find no such crop, as in
+    very long images, the result is `central_crop`.
 
     Args:
         encoded: A scalar string, the JPEG file.
@@ -145,7 +147,7 @@ def random_crop(encoded, size, seed):
         area_range=(0.08, 1.0),
         max_attempts=10,
     )
-    # The whole image is how the sampler says that it found nothing.
+    # The sampler returns the whole image if it finds no crop.
     window = tf.cond(
         tf.reduce_all(extent[:2] == shape[:2]),
         lambda: central_window(shape),
@@ -157,7 +159,7 @@ def random_crop(encoded, size, seed):
 
 
 def central_crop(encoded, size):
-    """Decodes the central square of an image, 7/8 of its shorter side.
+    """Decodes the central square whose side is 7/8 of the shorter side.
 
     Args:
         encoded: A scalar string, the JPEG file.
@@ -171,7 +173,7 @@ def central_crop(encoded, size):
 
 
 def central_window(shape):
-    """Returns top, left, height and width of the part of `central_crop`."""
+    """Returns the top, left, height and width of `central_crop`."""
     shorter = tf.cast(tf.minimum(shape[0], shape[1]), tf.float32)
     side = tf.cast(shorter * _CENTRAL_FRACTION, tf.int32)
     side = tf.maximum(side, 1)
@@ -191,7 +193,7 @@ def _decode(encoded, window, size):
 def _read(paths, skips, takes):
     counts = tf.cast(skips, tf.int64), tf.cast(takes, tf.int64)
     files = tf.data.Dataset.from_tensor_slices((paths, *counts))
-    # The order in which TensorFlow Datasets itself reads.
+    # This is the order in which TensorFlow Datasets reads files.
     return files.interleave(
         lambda path, skip, take: (
             tf.data.TFRecordDataset(path).skip(skip).take(take)

@@ -1,8 +1,8 @@
-"""From examples to batches: the input pipeline of training and evaluation.
+"""The input pipeline of training and evaluation: from examples to batches.
 
-Random numbers depend on nothing but (seed, epoch): an epoch's order and
-augmentation are the same whatever ran before, so that a run that was
-interrupted sees the batches of one that was not.
+Random numbers depend only on (seed, epoch). The order and the augmentation of
+an epoch do not depend on what ran before, so an interrupted run sees the same
+batches as one that was not interrupted.
 """
 
 import copy
@@ -11,31 +11,32 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
-# A number for each use of randomness, so that no two share their numbers.
+# A number for each use of randomness, so that no two draw the same values.
 ORDER, SHIFT, FLIP, FILES, BLOCKS, CROP = range(6)
-# Fixed: what TensorFlow picks by itself depends on the device.
+# Fixed, because TensorFlow's default algorithm depends on the device.
 _ALGORITHM = "philox"
 _DTYPES = ("float32", "bfloat16", "uint8")
-# Batches that are ready while a network runs; more would only take memory.
+# Batches prefetched while the network runs; more would only use memory.
 _EVAL_BATCHES_AHEAD = 2
 
 
 class ImageData:
     """Batches of a data set's train, calibration and test splits.
 
-    Made by `caltrain_tf.data.get`. `train_batches` and `eval_batches` return
-    global batches; `train_input` and `eval_input` build what one host reads of
-    them, for `strategy.distribute_datasets_from_function`.
+    `caltrain_tf.data.get` returns such an object. `train_batches` and
+    `eval_batches` return global batches; `train_input` and `eval_input` build
+    one host's part of them for `strategy.distribute_datasets_from_function`.
 
     Args:
         name: The data set's name.
-        spec: Its `Spec`.
+        spec: The data set's `Spec`.
         load: A function from a `Part` to its examples. It is called for every
-            dataset, and keeps what it loaded.
+            dataset, and caches the examples.
         parts: The `Part` of each split.
-        dtype: Data type of the images: `"float32"` or `"bfloat16"`, normalised;
-            or `"uint8"`, the pixels, which are a fourth of the bytes. Then the
-            network normalises, on its device:
+        dtype: Data type of the images: `"float32"` or `"bfloat16"` for
+            normalised images, or `"uint8"` for pixels, which take a fourth of
+            the bytes of float32. The network then normalises them on its
+            device with
             `keras.layers.Rescaling(**data.rescaling, dtype="float32")`.
 
     Attributes:
@@ -83,17 +84,17 @@ class ImageData:
     ):
         """Returns the shuffled and augmented batches of one epoch.
 
-        They are a pure function of (`seed`, `epoch`), whatever ran before.
-        What does not fill a batch is left out of this epoch.
+        They are a pure function of (`seed`, `epoch`) and do not depend on what
+        ran before. Examples that do not fill a batch are left out of the epoch.
 
         Args:
             batch_size: Size of the global batch.
             epoch: The number of the epoch, from 0.
             seed: The seed of the run.
-            first_step: The step of the epoch to start at; those before it are
-                not computed.
-            shard: (index, count): return only the rows of each global batch
-                that fall to process `index` of `count`.
+            first_step: The step of the epoch to start at; the steps before it
+                are not computed.
+            shard: (index, count): only the rows of each global batch that
+                belong to process `index` of `count` are returned.
 
         Returns:
             A `tf.data.Dataset` of (image, label): images of the data set's
@@ -126,16 +127,15 @@ class ImageData:
         return _finished(dataset, finish, steps - first_step, tf.data.AUTOTUNE)
 
     def eval_batches(self, split, batch_size, *, shard=(0, 1), transform=None):
-        """Returns each example of a split once, in a fixed order.
+        """Returns batches of each example of a split once, in a fixed order.
 
         Args:
-            split: "train" (then without augmentation), "calibration" or
-                "test".
+            split: "train" (without augmentation), "calibration" or "test".
             batch_size: Size of the global batch.
             shard: As in `train_batches`.
-            transform: From uint8 images `(batch, height, width, channels)` and
-                their places in the split `(batch,)` to such images: a
-                corruption.
+            transform: Function from uint8 images `(batch, height, width,
+                channels)` and their places in the split `(batch,)` to uint8
+                images of the same shape, such as a corruption.
 
         Returns:
             A `tf.data.Dataset` of (image, label, weight). Every batch is full;
@@ -163,21 +163,21 @@ class ImageData:
         return _finished(dataset, finish, num_batches, _EVAL_BATCHES_AHEAD)
 
     def train_input(self, batch_size, *, seed=0):
-        """Returns a function that builds what one host reads of an epoch.
+        """Returns a function that builds one host's part of an epoch.
 
         The function is for `strategy.distribute_datasets_from_function`, which
-        calls it once for each host, on that host:
+        calls it once on each host:
 
             build = data.train_input(512, seed=1)
             strategy.distribute_datasets_from_function(
                 lambda context: build(epoch, context)
             )
 
-        A host takes B / `context.num_input_pipelines` consecutive rows of each
-        global batch of B, and makes only these. As TensorFlow asks for, it
-        yields them as batches of B / `context.num_replicas_in_sync`, one for
-        each of the host's replicas, in their order. The replicas' batches of a
-        step, in the order of the replicas, are the global batch of
+        A host computes only its B / `context.num_input_pipelines` consecutive
+        rows of each global batch of size B. As TensorFlow requires, it yields
+        them as batches of B / `context.num_replicas_in_sync`, one for each of
+        its replicas, in order. The batches of all replicas in a step,
+        concatenated in the order of the replicas, are the global batch of
         `train_batches`.
 
         Args:
@@ -186,11 +186,10 @@ class ImageData:
             seed: The seed of the run.
 
         Returns:
-            A function `(epoch, context, first_step=0)`, whose `context` is a
+            A function `(epoch, context, first_step=0)`, where `context` is a
             `tf.distribute.InputContext`. It returns a `tf.data.Dataset` of
-            (image, label), and leaves out the steps before `first_step`
-            without computing them. An epoch has
-            `data.steps_per_epoch(batch_size)` steps.
+            (image, label) that starts at `first_step`; the steps before it are
+            not computed. An epoch has `data.steps_per_epoch(batch_size)` steps.
         """
 
         def build(epoch, context, first_step=0):
@@ -206,9 +205,9 @@ class ImageData:
         return build
 
     def eval_input(self, split, batch_size, *, transform=None):
-        """Returns a function that builds what one host reads of a split.
+        """Returns a function that builds one host's part of a split.
 
-        As `train_input`, for evaluation.
+        This is `train_input` for evaluation.
 
         Args:
             split: As in `eval_batches`.
@@ -236,12 +235,12 @@ class ImageData:
         """Splits the training set for interleaved training.
 
         Args:
-            held_out_fraction: The held-out part's share of the training set,
-                its tail.
+            held_out_fraction: The fraction of the training set that is held
+                out. It is taken from the end.
 
         Returns:
-            Two `ImageData` whose training sets are the majority part and the
-            held-out part; their other splits are those of this one.
+            Two `ImageData` objects whose training sets are the majority part
+            and the held-out part. Their other splits are unchanged.
         """
         train = self._parts["train"]
         held_out = 0
@@ -262,7 +261,7 @@ class ImageData:
         return both
 
     def with_test(self, part, load):
-        """Returns data like these with another test split and no other."""
+        """Returns a copy whose only split is the given test split."""
         data = copy.copy(self)
         data._load = load
         data._take_parts({"test": part})
@@ -281,8 +280,8 @@ class ImageData:
 class InMemoryImages:
     """A small data set, decoded once and kept in memory.
 
-    A batch is a pure function of its number, so that any step of any epoch is
-    reached without going through those before it.
+    A batch is a pure function of its number, so any step of any epoch can be
+    computed without the steps before it.
 
     Args:
         images: uint8 `(examples, height, width, channels)`.
@@ -295,7 +294,7 @@ class InMemoryImages:
         self._max_shift = max_shift
         self._flip = flip
         self._size = len(labels)
-        # Whatever devices there are, the input pipeline runs on the host.
+        # The input pipeline runs on the host even if there are accelerators.
         with tf.device("CPU:0"):
             self._images = tf.constant(images, tf.uint8)
             self._labels = tf.cast(labels, tf.int32)
@@ -307,10 +306,11 @@ class InMemoryImages:
             batch_size: Size of the global batch.
             epoch: The epoch's number.
             seed: The run's seed.
-            first_step: Where in the epoch to start.
+            first_step: The step of the epoch to start at.
             rows: The range of rows of each global batch to return.
         """
-        # For the epoch at once: the numbers do not depend on batch sizes.
+        # Drawn for the whole epoch, so that the values do not depend on the
+        # batch size.
         most = self._max_shift
         with tf.device("CPU:0"):
             order = permutation(self._size, key(seed, epoch, ORDER))
@@ -339,8 +339,8 @@ class InMemoryImages:
     def eval_batches(self, batch_size, *, rows):
         """Returns a dataset of (images, labels, places) in stored order.
 
-        The last batch is filled up with the last example; there, places are
-        not below the number of examples.
+        The last batch is filled up with copies of the last example, whose
+        places are at least the number of examples.
         """
         offsets = tf.range(rows.start, rows.stop, dtype=tf.int64)
 
@@ -358,10 +358,10 @@ class InMemoryImages:
 
 
 def shift_and_flip(images, shifts, flips, max_shift):
-    """Moves and mirrors each image of a batch by its own amounts.
+    """Shifts and mirrors each image of a batch by its own amounts.
 
-    The same as padding by `max_shift` black pixels on every side, cropping at
-    the place `max_shift` + shift, and then mirroring left and right.
+    This is the same as padding with `max_shift` black pixels on every side,
+    cropping at offset `max_shift` + shift, and then mirroring left and right.
 
     Args:
         images: `(batch, height, width, channels)` of any type.
@@ -390,14 +390,14 @@ def shift_and_flip(images, shifts, flips, max_shift):
         tf.range(width),
     )
     columns += max_shift + shifts[:, 1:]
-    # Two gathers of whole rows and pixels are twice as fast as
+    # Gathering rows and then pixels is twice as fast as
     # `ImageProjectiveTransformV3`, and far faster than one crop per image.
     moved = tf.gather(padded, rows, axis=1, batch_dims=1)
     return tf.gather(moved, columns, axis=2, batch_dims=1)
 
 
 def normalize(images, mean, std, dtype="float32"):
-    """Gives each channel about mean 0 and standard deviation 1.
+    """Normalises each channel to about mean 0 and standard deviation 1.
 
     (pixel / 255 - mean) / std
 
@@ -405,7 +405,7 @@ def normalize(images, mean, std, dtype="float32"):
         images: uint8 `(batch, height, width, channels)`.
         mean: Mean of each channel, for pixels in [0, 1].
         std: Standard deviation of each channel.
-        dtype: Data type of the result. It is computed in float32.
+        dtype: Data type of the result, which is computed in float32.
 
     Returns:
         Images of the same shape.
@@ -416,7 +416,8 @@ def normalize(images, mean, std, dtype="float32"):
     """
     images = tf.convert_to_tensor(images)
     height, width, channels = images.shape[1:]
-    # Whole rows of pixels: broadcasting three channels takes thrice as long.
+    # Broadcasting over three channels instead of whole rows takes three times
+    # as long.
     rows = tf.reshape(images, [-1, height, width * channels])
     scale, offset = (
         np.tile(values, width) for values in _scale_and_offset(mean, std)
@@ -426,14 +427,14 @@ def normalize(images, mean, std, dtype="float32"):
 
 
 def rows_of_shard(batch_size, shard):
-    """Returns which rows of each global batch a process takes.
+    """Returns the range of rows of each global batch that a process takes.
 
-    They are consecutive, so that the processes' rows in the order of their
-    indices make up the global batch.
+    The rows of the processes, concatenated in the order of their indices, are
+    the global batch.
 
     Args:
         batch_size: Size of the global batch.
-        shard: (index, count), the process and the number of processes.
+        shard: (index, count), the process's index and the number of processes.
 
     Returns:
         A `range`.
@@ -459,7 +460,7 @@ def rows_of_shard(batch_size, shard):
 
 
 def keep_rows(dataset, batch_size, rows):
-    """Keeps the rows of a shard, of a dataset of (place, example)."""
+    """Filters a dataset of (place, example) to the rows of a shard."""
     if len(rows) == batch_size:
         return dataset
 
@@ -471,26 +472,26 @@ def keep_rows(dataset, batch_size, rows):
 
 
 def key(seed, epoch, purpose):
-    """Returns the seed of a purpose in an epoch, for stateless functions."""
-    # Whatever devices there are, the input pipeline runs on the host.
+    """Returns the seed of one use of randomness in an epoch."""
+    # The input pipeline runs on the host even if there are accelerators.
     with tf.device("CPU:0"):
         return fold(tf.constant([seed, epoch], tf.int64), purpose)
 
 
 def fold(parent, number):
-    """Returns the seed of item `number` under the seed `parent`."""
+    """Returns the seed of item `number`, derived from the seed `parent`."""
     return tf.random.fold_in(parent, number, alg=_ALGORITHM)
 
 
 def integers(shape, low, high, seed):
-    """Returns int32 values, uniform from `low` to `high` (included)."""
+    """Returns uniform int32 values from `low` to `high`, both included."""
     return tf.random.stateless_uniform(
         shape, seed, low, high + 1, tf.int32, alg=_ALGORITHM
     )
 
 
 def permutation(size, seed):
-    """Returns the numbers 0 to `size` - 1 in random order, int32."""
+    """Returns the int32 numbers 0 to `size` - 1 in random order."""
     bits = tf.random.stateless_uniform(
         [size], seed, None, None, tf.int64, alg=_ALGORITHM
     )
@@ -498,21 +499,20 @@ def permutation(size, seed):
 
 
 def _finished(dataset, finish, num_batches, ahead):
-    """The last stage of every pipeline: finishes batches, keeps some ready."""
+    """Adds the last stage of every pipeline: `finish` and prefetching."""
     options = tf.data.Options()
     options.deterministic = True
-    # It would pick examples by file or by position, and so change which
-    # examples meet in a batch.
+    # Automatic sharding would change which examples are in the same batch.
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
     )
-    # The thread that tunes often misses that its iterator is gone. Everyone
-    # then waits for its next turn: up to as long as the iterator lived, or a
-    # minute.
+    # The autotuning thread often misses that its iterator was deleted. The
+    # program then waits for the thread's next cycle: up to as long as the
+    # iterator lived, or a minute.
     options.autotune.enabled = False
     dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = dataset.prefetch(ahead).with_options(options)
-    # Tells `len`, also where records are filtered.
+    # Makes the length known even if records were filtered.
     return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
 
 
@@ -521,7 +521,7 @@ def _shard_of(context):
 
 
 def _of_replicas(dataset, batch_size, context):
-    """Cuts a host's batches into those of its replicas."""
+    """Splits a host's batches into the batches of its replicas."""
     num_batches = int(dataset.cardinality())
     replicas = context.num_replicas_in_sync // context.num_input_pipelines
     if replicas == 1:

@@ -1,4 +1,4 @@
-"""Corrupted test sets: stored ones, or made of the clean images."""
+"""Corrupted test sets, either stored or generated from the clean images."""
 
 import os
 
@@ -11,10 +11,11 @@ from caltrain_tf.data.datasets import Part
 from caltrain_tf.data.pipeline import InMemoryImages
 from caltrain_tf.data.pipeline import keep_rows
 
-# To be changed with the corrupted images: predictions of others are not kept.
+# Change this with the corrupted images, so that stored predictions for earlier
+# images are discarded.
 _REVISION = "revision 4"
-# What TensorFlow Datasets calls the corrupted sets, and corruptions where it
-# spells them otherwise.
+# Names of the corrupted sets in TensorFlow Datasets, and of those corruptions
+# that it names differently.
 _STORED = {
     "cifar10": "cifar10_corrupted",
     "imagenet": "imagenet2012_corrupted",
@@ -30,28 +31,29 @@ _STORED_CORRUPTIONS = {
 def shifted_sets(
     data, *, corrupted_dir=None, data_dir=None, seed=0, frost_dir=None
 ):
-    """Returns the best corrupted versions of a test split that there are.
+    """Returns the best available corrupted versions of a test split.
 
-    Those of `corrupted_dir`, else those of TensorFlow Datasets
-    (`cifar10_corrupted`, `imagenet2012_corrupted`) if all 75 are there, else
-    they are made on the fly.
+    These are the sets in `corrupted_dir` if it is given; otherwise those of
+    TensorFlow Datasets (`cifar10_corrupted`, `imagenet2012_corrupted`) if all
+    75 are present; otherwise they are generated on the fly.
 
     Args:
         data: The clean data, an `ImageData`.
         corrupted_dir: A folder of the published arrays, `<corruption>.npy` and
             `labels.npy`, as CIFAR-10-C and CIFAR-100-C are distributed.
         data_dir: The folder of TensorFlow Datasets.
-        seed: Seed of corruptions that are made on the fly.
-        frost_dir: Their frost photographs; see `corruptions.get`.
+        seed: Seed for corruptions that are generated on the fly.
+        frost_dir: Folder of frost photographs for them; see `corruptions.get`.
 
     Returns:
-        An object with `source`, a description, `num_examples`, and
+        An object with `source` (a description), `num_examples`, and
         `batches(corruption, severity, batch_size, shard=(0, 1))`, which returns
         a dataset of (image, label, weight) as `ImageData.eval_batches` does.
     """
     if corrupted_dir is not None:
         return PublishedArrays(data, corrupted_dir)
-    # All or none: one alone is what the data set has without a configuration.
+    # All are required, because TensorFlow Datasets prepares a single one if no
+    # configuration is named.
     if all(
         find_corrupted(data.name, name, severity, data_dir) is not None
         for name in corruptions.NAMES
@@ -62,7 +64,7 @@ def shifted_sets(
 
 
 class GeneratedSets:
-    """Corrupted versions that are made of the clean test images.
+    """Corrupted test sets that are generated from the clean test images.
 
     Args:
         data: An `ImageData`, or another object with its `eval_batches` and
@@ -90,12 +92,12 @@ class GeneratedSets:
 
 
 class PublishedArrays:
-    """The arrays as CIFAR-10-C and CIFAR-100-C are distributed.
+    """Corrupted test sets in the format of CIFAR-10-C and CIFAR-100-C.
 
     Args:
-        data: The clean `ImageData`, for the way to normalise.
-        folder: Folder of `<corruption>.npy`, uint8 `(5 N, height, width, 3)`,
-            the severities one after the other, and `labels.npy`, `(5 N,)`.
+        data: The clean `ImageData`, whose normalisation is used.
+        folder: Folder of `<corruption>.npy`, uint8 `(5 N, height, width, 3)`
+            with one severity after the other, and `labels.npy`, `(5 N,)`.
     """
 
     def __init__(self, data, folder):
@@ -144,12 +146,12 @@ class PublishedArrays:
                 "CIFAR-100-C are distributed. "
                 f"Received: corrupted_dir={self._folder!r}"
             )
-        # Only what is asked for is read.
+        # With memory mapping, only the requested severity is read.
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 class StoredSets:
-    """The corrupted sets of TensorFlow Datasets.
+    """Corrupted test sets stored by TensorFlow Datasets.
 
     Args:
         data: The clean `ImageData`.
@@ -185,7 +187,7 @@ class StoredSets:
 
 
 def find_corrupted(name, corruption, severity, data_dir=None):
-    """Returns the builder of a corrupted set, or None where it is not stored.
+    """Returns the builder of a corrupted set, or None if it is not stored.
 
     Args:
         name: Name of the clean data set.
@@ -207,7 +209,7 @@ def find_corrupted(name, corruption, severity, data_dir=None):
 
 
 def stored_name(name, corruption):
-    """Returns what TensorFlow Datasets calls a corruption.
+    """Returns the name of a corruption in TensorFlow Datasets.
 
     Args:
         name: Name of the clean data set.
@@ -221,9 +223,9 @@ def stored_name(name, corruption):
 
 
 class _StoredImages:
-    """Batches of the images of a builder's only split, as they are.
+    """Batches of the images of a builder's only split, without cropping.
 
-    Published images are cropped already; another size is resized.
+    Published images are already cropped; images of another size are resized.
     """
 
     def __init__(self, builder, image_shape):

@@ -1,4 +1,4 @@
-"""Where the examples of data sets are, and what is fixed about each."""
+"""Sources of examples, and the fixed properties of the known data sets."""
 
 import dataclasses
 import difflib
@@ -15,26 +15,25 @@ from caltrain_tf.data.imagenet import File
 from caltrain_tf.data.imagenet import JpegRecords
 from caltrain_tf.data.pipeline import InMemoryImages
 
-# Of the 1,797 embedded digits, the last ones. A third of them: an ECE of fewer
-# images is mostly noise.
+# The last third of the 1,797 digits, because the ECE of fewer images is mostly
+# noise.
 _NUM_TEST_DIGITS = 600
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A data set's facts.
+    """The fixed properties of a data set.
 
     Attributes:
-        tfds_name: Its name in TensorFlow Datasets; `None` where it is not of
-            there.
-        num_classes: How many classes it has.
-        image_shape: (height, width, channels) as a network sees it.
-        splits: What "train", "calibration" and "test" are, in the split
-            syntax of TensorFlow Datasets. No example is in two of them.
+        tfds_name: The name in TensorFlow Datasets; `None` for other data.
+        num_classes: The number of classes.
+        image_shape: (height, width, channels) of the network's input.
+        splits: The "train", "calibration" and "test" splits, in the syntax of
+            TensorFlow Datasets. No example is in two of them.
         mean: Mean of each channel, for pixels in [0, 1].
         std: Standard deviation of each channel.
-        max_shift: Training images are moved by at most as many pixels: they
-            are padded by this and cropped.
+        max_shift: The largest shift of a training image in pixels. Images are
+            padded by this amount and cropped.
         flip: Whether half of the training images are mirrored.
     """
 
@@ -48,8 +47,8 @@ class Spec:
     flip: bool = True
 
 
-# The test split never picks a temperature or a checkpoint: calibration is the
-# tail of what the data set calls its training set.
+# Temperatures and checkpoints must not be selected on the test split, so the
+# calibration split is the end of the original training set.
 _CIFAR_SPLITS = {
     "train": "train[:90%]",
     "calibration": "train[90%:]",
@@ -79,7 +78,7 @@ SPECS = {
         tfds_name="imagenet2012",
         num_classes=1000,
         image_shape=(224, 224, 3),
-        # 25,623 images for calibration; nobody has the labels of "test".
+        # 25,623 images for calibration. The labels of "test" are not public.
         splits={
             "train": "train[:98%]",
             "calibration": "train[98%:]",
@@ -107,13 +106,13 @@ SPECS = {
 
 
 class Source(NamedTuple):
-    """Where the examples of a data set are.
+    """A source of the examples of a data set.
 
     Attributes:
         spec: The data set's `Spec`.
         sizes: The number of examples of each stored split.
-        load: From a `Spec`, which may differ in the augmentation, and a `Part`
-            to the part's examples.
+        load: Function from a `Spec`, which may differ from `spec` in its
+            augmentation, and a `Part` to the examples of the part.
         is_cropped: Whether training images are random crops.
     """
 
@@ -124,7 +123,7 @@ class Source(NamedTuple):
 
 
 def digits():
-    """The 1,797 handwritten digits of scikit-learn, 8 x 8 pixels, enlarged."""
+    """Returns the 1,797 8 x 8 digits of scikit-learn, enlarged."""
     from sklearn.datasets import load_digits
 
     spec = SPECS["digits"]
@@ -147,7 +146,7 @@ def digits():
 
 
 def folder(path, image_size):
-    """Images in a folder for each class, resized and kept in memory."""
+    """Returns images from one folder per class, resized and in memory."""
     import keras
 
     if not os.path.isdir(path):
@@ -175,7 +174,7 @@ def folder(path, image_size):
             shuffle=False,
             verbose=False,
         )
-        # The other splits must have the classes of the training set.
+        # Other splits must have the same classes as the training set.
         classes = dataset.class_names
         images, labels = zip(*dataset.as_numpy_iterator(), strict=True)
         images = np.clip(np.round(np.stack(images)), 0, 255).astype(np.uint8)
@@ -184,7 +183,7 @@ def folder(path, image_size):
 
 
 def npz(path):
-    """The arrays of an `.npz` file."""
+    """Returns the arrays of an `.npz` file."""
     try:
         with open(path, "rb") as file, np.load(file) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -211,7 +210,7 @@ def npz(path):
         images, labels = arrays[x], arrays[y]
         if images.ndim == 3:
             images = images[..., np.newaxis]
-        # As Keras' own files have them.
+        # Labels of `keras.datasets`, such as CIFAR, have shape (N, 1).
         if labels.shape == (len(images), 1):
             labels = labels[:, 0]
         if (
@@ -234,7 +233,7 @@ def npz(path):
 
 
 def tensorflow_datasets(name, data_dir, image_size):
-    """A data set of TensorFlow Datasets that is there; none is downloaded."""
+    """Returns a stored data set of TensorFlow Datasets, without downloads."""
     import tensorflow_datasets as tfds
 
     tfds_name = SPECS[name].tfds_name if name in SPECS else str(name)
@@ -292,7 +291,7 @@ def tensorflow_datasets(name, data_dir, image_size):
             return pixels[..., :3], features[label]
 
         with tf.device("CPU:0"):
-            # Files are read in order unless asked otherwise.
+            # `as_dataset` reads files in order by default.
             examples = builder.as_dataset(split=str(part)).map(
                 example, num_parallel_calls=tf.data.AUTOTUNE
             )
@@ -336,7 +335,13 @@ def _not_found(name, tfds_name, data_dir):
 
 
 def of_arrays(arrays, make_spec):
-    """A source of images in memory, from splits to (images, labels)."""
+    """Returns a source of images in memory.
+
+    Args:
+        arrays: Dictionary from splits to (images, labels).
+        make_spec: Function from the number of classes, (height, width) and the
+            sizes of the splits to a `Spec`.
+    """
     sizes = {split: len(labels) for split, (_, labels) in arrays.items()}
     images = next(iter(arrays.values()))[0]
     num_classes = 1 + max(int(labels.max()) for _, labels in arrays.values())
@@ -355,7 +360,7 @@ def of_arrays(arrays, make_spec):
 
 
 def own_spec(num_classes, shape, sizes):
-    """The `Spec` of data that `SPECS` has nothing of."""
+    """Returns the `Spec` of data that are not in `SPECS`."""
     test = next((s for s in ("test", "validation") if s in sizes), None)
     if "train" in sizes and test is not None:
         splits = {**_CIFAR_SPLITS, "test": test}
@@ -385,11 +390,11 @@ def _in_spread_order(images, labels):
 
 
 def _spread_classes(labels):
-    """Returns an order in which every range has about the same classes.
+    """Returns an order in which every range has about the same class balance.
 
-    It is shuffled within each class, and always the same.
+    Examples are shuffled within each class. The order is always the same.
     """
-    # The one generator whose numbers NumPy promises never to change.
+    # NumPy guarantees that the numbers of this generator never change.
     shuffled = np.random.RandomState(0).permutation(len(labels))
     rank = np.empty(len(labels))
     for label in np.unique(labels):

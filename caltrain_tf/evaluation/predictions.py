@@ -1,4 +1,4 @@
-"""What a network says of each example: computed once, kept in files."""
+"""Predictions of networks: distributed inference, and files that store them."""
 
 import hashlib
 import io
@@ -16,27 +16,27 @@ from caltrain_tf.data.corruptions import NAMES
 from caltrain_tf.data.corruptions import SEVERITIES
 from caltrain_tf.metrics.inputs import check_predictions
 
-# Of one call of the network on an accelerator, which waits between calls.
+# Batches per call on an accelerator, which is idle between calls.
 _BATCHES_PER_CALL = 8
 
 
 class Inference:
     """Runs a network over batches, on all replicas of a strategy.
 
-    The host that runs this program makes the batches and hands each replica its
-    rows. Of several workers, each makes its own rows.
+    The host that runs this program computes the batches and gives each replica
+    its rows. With several workers, each computes only its own rows.
 
     Args:
         model: A Keras model, which runs in inference mode, or a function from a
-            batch of images to logits. With several replicas, its variables are
-            made inside `strategy.scope()`.
+            batch of images to logits. With several replicas, its variables must
+            be created inside `strategy.scope()`.
         strategy: A `tf.distribute.Strategy`; the current one if None.
-        batches_per_call: How many batches the network takes in one call: 8
-            where there is an accelerator, else 1, if None.
+        batches_per_call: How many batches the network processes in one call. If
+            None, 8 with an accelerator and 1 without.
 
     Attributes:
-        shard: (index, count): this worker, and the number of workers. It makes
-            those rows of each global batch.
+        shard: (index, count): the index of this worker and the number of
+            workers. The worker computes this shard of each global batch.
     """
 
     def __init__(self, model, strategy=None, batches_per_call=None):
@@ -66,12 +66,12 @@ class Inference:
         """Returns the logits and labels of examples whose weight is above 0.
 
         Args:
-            make_batches: A function of a batch size and a `shard`, as of
+            make_batches: A function of a batch size and a `shard`, as in
                 `ImageData.eval_batches`, that returns a dataset of (image,
                 label, weight).
             batch_size: Size of the global batch. It is rounded up to a multiple
                 of the number of replicas.
-            count: How many examples are returned at most.
+            count: The largest number of examples to return.
 
         Returns:
             Arrays `(logits, labels)`.
@@ -82,11 +82,12 @@ class Inference:
             dataset = dataset.take(-(-count // batch_size))
         if self._batches_per_call > 1:
             dataset = dataset.batch(self._batches_per_call).prefetch(1)
-        # Read at the end: an accelerator runs while the next batch is made.
+        # Results are read at the end, so that an accelerator runs while the
+        # next batch is prepared.
         results = []
-        # Not a comprehension, whose frame would keep the iterator in an error's
-        # traceback. A program that such an error ends waits for a pipeline that
-        # waits for Python, for ever.
+        # In a comprehension, the traceback of an error would keep the iterator
+        # alive. A program that ends with such an error would deadlock, because
+        # it waits for the pipeline and the pipeline waits for Python.
         for batch in dataset:
             results.append(self._call(*self._cut(batch)))
         logits, labels, weights = (
@@ -149,13 +150,13 @@ class Inference:
 
 
 def save_predictions(path, logits, labels, dtype="float32"):
-    """Writes `logits` and `labels` as an `.npz` file, whole or not at all.
+    """Writes `logits` and `labels` as an `.npz` file, atomically.
 
     Args:
-        path: The file, local or of a bucket.
+        path: The file, local or in a bucket.
         logits: `(examples, classes)`.
-        labels: Class ids `(examples,)`, kept as int64.
-        dtype: In which logits are kept, `"float32"` or `"float16"`.
+        labels: Class ids `(examples,)`, stored as int64.
+        dtype: Data type of the stored logits, `"float32"` or `"float16"`.
     """
     logits, labels = check_predictions(
         as_kept(logits, dtype), labels, from_logits=True, name="logits"
@@ -170,13 +171,13 @@ def save_predictions(path, logits, labels, dtype="float32"):
 
 
 def load_predictions(path):
-    """Reads a file of `save_predictions`.
+    """Reads a file written by `save_predictions`.
 
     Args:
-        path: The file, local or of a bucket.
+        path: The file, local or in a bucket.
 
     Returns:
-        `(logits, labels)`, the former float32.
+        `(logits, labels)`, where the logits are float32.
     """
     content = io.BytesIO(files.as_path(path).read_bytes())
     try:
@@ -193,11 +194,11 @@ def load_predictions(path):
 
 
 def as_kept(logits, dtype):
-    """Returns logits in float32, with the rounding of how they are kept.
+    """Returns logits in float32, rounded as if they were stored and read.
 
     Args:
         logits: An array.
-        dtype: `"float32"` or `"float16"`, or `"no"` where they are not kept.
+        dtype: `"float32"` or `"float16"`, or `"no"` if they are not stored.
     """
     logits = np.asarray(logits, np.float32)
     if dtype != "float16":
@@ -211,17 +212,17 @@ def as_kept(logits, dtype):
 
 
 class PredictionStore:
-    """A folder of predictions files, or none.
+    """A folder of predictions files; it may be None.
 
-    `shift.json` in it says what the predictions of corrupted sets are of. Where
-    it says something else, they are removed.
+    `shift.json` in the folder describes what the predictions of corrupted sets
+    depend on. If it differs from `description`, they are removed.
 
     Args:
-        folder: The folder, local or of a bucket; None to keep nothing.
-        description: What predictions depend on, of JSON types.
-        keep: How the predictions of corrupted sets are kept: `"float32"`,
-            `"float16"` or `"no"`. Clean ones are always float32.
-        is_chief: Whether this process writes; of several workers, one does.
+        folder: The folder, local or in a bucket; None to store nothing.
+        description: What the predictions depend on, of JSON types.
+        keep: How to store the predictions of corrupted sets: `"float32"`,
+            `"float16"` or `"no"`. Those of clean sets are always float32.
+        is_chief: Whether this process writes; only one of several workers does.
     """
 
     def __init__(self, folder, description, keep="float32", is_chief=True):
@@ -238,12 +239,12 @@ class PredictionStore:
             return
         if keep == "float16":
             description = {**description, "logits": keep}
-        # As it comes back from the file.
+        # The types that the file is read with.
         description = json.loads(json.dumps(description))
         path = self._folder / "shift.json"
         if _read_json(path) == description:
             return
-        # Workers that do not write wait for nobody: they read nothing.
+        # Other workers do not wait for the chief, so they must not read files.
         self._is_other = not is_chief
         if is_chief:
             self._remove_shifted()
@@ -252,14 +253,16 @@ class PredictionStore:
     def clean(self, split, compute, is_of_network):
         """Returns the predictions of a clean split.
 
-        They may be those of a training, of which `shift.json` says nothing.
-        Where they are of another network, they are computed again, with a
-        warning, and those of corrupted sets are removed.
+        The stored predictions may come from training, which `shift.json` does
+        not describe. If they are of another network, they are computed again
+        with a warning, and the predictions of corrupted sets are removed.
 
         Args:
             split: `"calibration"` or `"test"`.
-            compute: Called without arguments where they are not there.
-            is_of_network: Called with the logits and labels that are there.
+            compute: Function without arguments that computes the predictions if
+                they are not stored.
+            is_of_network: Function of the stored logits and labels that returns
+                whether they are of this network.
 
         Returns:
             `(logits, labels)`.
@@ -281,10 +284,10 @@ class PredictionStore:
         return predictions
 
     def shifted(self, corruption, severity):
-        """Returns `(logits, labels)` of a corrupted set, or None.
+        """Returns the stored `(logits, labels)` of a corrupted set, or None.
 
         Args:
-            corruption: Its name.
+            corruption: Name of the corruption.
             severity: Severity, from 1 to 5.
         """
         if self._is_other:
@@ -292,11 +295,11 @@ class PredictionStore:
         return self._load(f"{corruption}_{severity}")
 
     def keep_shifted(self, corruption, severity, logits, labels):
-        """Saves the predictions of a corrupted set, if they are kept.
+        """Saves the predictions of a corrupted set, unless `keep` is "no".
 
         Returns:
-            `(logits, labels)` as they are read later, so that results do not
-            depend on whether predictions were there.
+            `(logits, labels)` as they would be read from the file, so that
+            results do not depend on whether predictions were stored.
         """
         logits = as_kept(logits, self._keep)
         if self._keep != "no":
@@ -310,7 +313,7 @@ class PredictionStore:
         try:
             return load_predictions(self._folder / f"{name}.npz")
         except (FileNotFoundError, ValueError):
-            # Not there, or damaged.
+            # Missing or damaged.
             return None
 
     def _save(self, name, logits, labels, dtype):
@@ -347,8 +350,8 @@ def weights_digest(model):
         >>> print(weights_digest(abs))
         None
     """
-    # Of a Keras model, `variables` are also states of random numbers and
-    # metrics, which change with every use.
+    # The `variables` of a Keras model include the states of random generators
+    # and metrics, which change with every use.
     weights = getattr(model, "weights", getattr(model, "variables", None))
     if weights is None:
         return None

@@ -1,4 +1,4 @@
-"""The figures of a finished run, `results.json`."""
+"""The results of a finished run, as in `results.json`."""
 
 from caltrain_tf import metrics
 from caltrain_tf import posthoc
@@ -16,7 +16,7 @@ above 1 lowers that of an over-confident one."""
 
 
 def fit_calibrators(logits, labels):
-    """Fits what the paper compares: TS and TS-SB-ECE.
+    """Fits the calibrators that the paper compares: TS and TS-SB-ECE.
 
     Args:
         logits: Logits of the calibration split, `(examples, classes)`.
@@ -34,9 +34,9 @@ def fit_calibrators(logits, labels):
 
 
 def measure(logits, labels):
-    """Every measure of the paper of a network's outputs.
+    """Returns accuracy, NLL, ECE and other measures of a network's outputs.
 
-    ECE, mean-sweep and marginal ECE are l2 over equal-mass bins.
+    ECE, mean-sweep CE and marginal ECE are l2 over equal-mass bins.
 
     Args:
         logits: `(examples, classes)`.
@@ -63,11 +63,12 @@ def measure(logits, labels):
 
 
 def final_results(test, calibrators):
-    """What `results.json` holds: all measures, and those after scaling.
+    """Returns the contents of `results.json`, with and without scaling.
 
     Args:
         test: `(logits, labels)` of the test split.
-        calibrators: From `fit_calibrators` on the calibration split.
+        calibrators: Calibrators from `fit_calibrators`, fitted to the
+            calibration split.
 
     Returns:
         A flat dictionary: `accuracy`, `ece`, ..., and for each calibrator
@@ -84,14 +85,14 @@ def final_results(test, calibrators):
 
 
 def results_table(results):
-    """The main figures as a table for the terminal, with a legend.
+    """Returns the main results as a table for the terminal, with a legend.
 
     Args:
-        results: Results of `final_results`.
+        results: Results from `final_results`.
 
     Returns:
-        Lines of text: one column without scaling and one for each calibrator,
-        then what the columns and rows mean.
+        Text with one column without scaling and one for each calibrator,
+        followed by an explanation of the columns and rows.
     """
     rows = [
         ("", "none", *(name.upper().replace("_", "-") for name in CALIBRATORS))

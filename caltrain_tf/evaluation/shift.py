@@ -1,4 +1,4 @@
-"""The shift benchmark: a network on corrupted test sets, and its rows."""
+"""The shift benchmark: results of a network on corrupted test sets."""
 
 import collections
 import csv
@@ -30,7 +30,8 @@ COLUMNS = (
     "metric",
     "value",
 )
-# The clean test set's corruption, and outputs as they are.
+# Name of the clean test set among corruptions, and of unscaled outputs among
+# calibrators.
 NONE = "none"
 _METRICS = {
     "accuracy": metrics.accuracy,
@@ -44,8 +45,8 @@ _TITLES = {
     "nll": ("NLL", 1, 3),
     "brier": ("Brier score", 1, 3),
 }
-# Mean errors of AlexNet on ImageNet-C, which mCE is relative to, and on clean
-# images; Hendrycks and Dietterich, 2019, appendix C.
+# Mean errors of AlexNet on ImageNet-C, relative to which mCE is defined, and on
+# clean images; Hendrycks and Dietterich, 2019, appendix C.
 _ALEXNET_ERRORS = dict(
     zip(
         NAMES,
@@ -78,46 +79,46 @@ def evaluate_shift(
 ):
     """Measures a network on its clean test split and under shift.
 
-    Of one corrupted set at a time, the predictions and a few batches of images
-    are in memory. Temperatures are fitted to the clean calibration split, never
-    to shifted data.
+    Only the predictions and a few batches of one corrupted set are in memory at
+    a time. Temperatures are fitted to the clean calibration split, never to
+    shifted data.
 
     Args:
         model: A Keras model, or a function from a batch of images to logits.
-            With a strategy of several replicas, made inside
-            `strategy.scope()`.
+            With several replicas, create it inside `strategy.scope()`.
         data: An `ImageData` (`ct.data.get`), or an `ArrayData` of your own
             images.
-        sets: The corrupted sets, as of `ct.data.shifted_sets`; made on the fly
-            when not given.
+        sets: The corrupted sets, as returned by `ct.data.shifted_sets`;
+            generated on the fly when not given.
         corruptions: Names of corruptions.
         severities: Severities, from 1 to 5.
-        batch_size: For inference.
-        num_examples: Only the first ones of each test set; all by default.
+        batch_size: Batch size for inference.
+        num_examples: Number of examples to use, from the start of each test
+            set; all by default.
         calibrators: Fitted calibrators by name; `"ts"` and `"ts_sb_ece"` when
             not given.
-        predictions_dir: A folder that keeps `calibration.npz`, `test.npz` and
-            `<corruption>_<severity>.npz`. Those that are there are not computed
+        predictions_dir: A folder for `calibration.npz`, `test.npz` and
+            `<corruption>_<severity>.npz`. Stored predictions are not computed
             again, as long as the model's weights, the sets and `description`
-            are the same, and the network still gives the first clean ones.
-        keep_predictions: How those of corrupted sets are kept there:
-            `"float32"`; `"float16"`, half as large, and what is measured is
-            measured of the rounded ones; or `"no"`, then a run that is stopped
-            computes all of them again. A run on ImageNet-C has 15 GB of them in
+            are the same and the network reproduces the first clean predictions.
+        keep_predictions: How to store the predictions of corrupted sets:
+            `"float32"`; `"float16"`, which takes half the space, and results
+            are those of the rounded predictions; or `"no"`, and an interrupted
+            run computes all of them again. On ImageNet-C they take 15 GB in
             float32.
-        description: What predictions depend on beyond the arguments here; JSON
-            types. To tell functions without weights apart.
+        description: What the predictions depend on beyond the arguments of this
+            function, of JSON types. It distinguishes functions without weights.
         strategy: The `tf.distribute.Strategy` whose replicas share each batch;
-            the current one if None. Of several workers, the first one writes.
-        batches_per_call: How many batches the network takes in one call: 8
-            where there is an accelerator, else 1, if None.
+            the current one if None. With several workers, the first one writes.
+        batches_per_call: How many batches the network processes in one call. If
+            None, 8 with an accelerator and 1 without.
         verbose: Whether to show progress.
 
     Returns:
         Rows, dictionaries with the keys `dataset`, `corruption`, `severity`,
-        `calibrator`, `metric` and `value`. The clean test set is corruption
-        `"none"`, severity 0; its metrics are `accuracy`, `nll`, `brier` and
-        `ece`, the last l2 over 15 bins of equal mass.
+        `calibrator`, `metric` and `value`. The clean test set has the
+        corruption `"none"` and severity 0. The metrics are `accuracy`, `nll`,
+        `brier` and `ece`, which is l2 over 15 bins of equal mass.
 
     Example:
         >>> import numpy as np
@@ -144,7 +145,7 @@ def evaluate_shift(
     """
     sets = GeneratedSets(data) if sets is None else sets
     shifts = [(name, level) for name in corruptions for level in severities]
-    # Before predictions of something else are removed.
+    # Invalid names raise here, before stored predictions are removed.
     for name, level in shifts:
         get_corruption(name, level)
     count = sets.num_examples
@@ -189,7 +190,7 @@ def evaluate_shift(
     rows = _rows(
         data.name, NONE, 0, logits[:count], labels[:count], calibrators
     )
-    # Elsewhere than on a terminal, a line every ten seconds.
+    # Outside a terminal, progress is a new line every ten seconds.
     interval = 0.1 if sys.stderr.isatty() else 10
     for shift in tqdm.tqdm(
         shifts,
@@ -221,10 +222,10 @@ def read_shift_csv(path):
     """Reads the rows of a `shift.csv`.
 
     Args:
-        path: The file, local or of a bucket.
+        path: The file, local or in a bucket.
 
     Returns:
-        Rows as of `evaluate_shift`.
+        Rows as returned by `evaluate_shift`.
     """
     text = files.as_path(path).read_text()
     reader = csv.DictReader(io.StringIO(text, newline=""))
@@ -244,17 +245,17 @@ def read_shift_csv(path):
 
 
 def means_by_severity(rows, metric="ece"):
-    """Means over corruptions, for each severity and calibrator.
+    """Returns means over corruptions for each severity and calibrator.
 
     Args:
         rows: Rows of one run, as `evaluate_shift` returns them.
-        metric: Which metric.
+        metric: Name of the metric.
 
     Returns:
         Dictionaries with `severity`, `calibrator`, `mean`, `error` and
-        `count`. The error is that of `masson_loftus_error` over corruptions
-        and calibrators; NaN where there are not two of each, as for the clean
-        test set.
+        `count`. The error is `masson_loftus_error` over corruptions and
+        calibrators; NaN with fewer than two of either, as for the clean test
+        set.
     """
     tables = collections.defaultdict(lambda: collections.defaultdict(dict))
     for row in rows:
@@ -290,15 +291,15 @@ def means_by_severity(rows, metric="ece"):
 
 
 def compare_runs(runs, metric="ece", calibrator="none"):
-    """Means over the runs of each training objective.
+    """Returns means over the runs of each training objective.
+
+    Runs must have the same data set, corruptions and severities; otherwise
+    their means are not comparable.
 
     Args:
-        runs: Pairs of an objective's name and the rows of a run of it.
-        metric: Which metric.
-        calibrator: Which calibrator.
-
-    Runs must be of the same data set, corruptions and severities: means over
-    others are not comparable.
+        runs: Pairs of an objective's name and the rows of one of its runs.
+        metric: Name of the metric.
+        calibrator: Name of the calibrator.
 
     Returns:
         Dictionaries with `severity`, `objective`, `mean`, `error` and `count`:
@@ -343,7 +344,7 @@ def severity_table(rows):
                 text += f" ± {factor * row['error']:.{digits}f}"
             cells[row["calibrator"]].append(text)
         for calibrator, texts in cells.items():
-            # No calibrator changes what a temperature leaves as it is.
+            # Scaling by a temperature does not change the accuracy.
             if metric == "accuracy" and calibrator != NONE:
                 continue
             label = title
@@ -366,13 +367,13 @@ def severity_table(rows):
 
 
 def robustness_report(rows):
-    """Returns the figures of `robustness_metrics.json`.
+    """Returns the contents of `robustness_metrics.json`.
 
-    Keys are as the reports of robustness_metrics print them, with the
+    Keys have the format of the reports of robustness_metrics, with the
     calibrator's name after the metric's: `cifar10/ece`, `cifar10_c/ece/mean`,
-    `cifar10_c/ece_ts/std`; for ImageNet also `imagenet_c/mce` and its parts,
-    where all corruptions and severities are there. `ece` is this package's, l2
-    over bins of equal mass.
+    `cifar10_c/ece_ts/std`. For ImageNet there are also `imagenet_c/mce` and its
+    parts, if `rows` has all corruptions and severities. `ece` is that of this
+    package, l2 over bins of equal mass.
 
     Args:
         rows: Rows of one run, as `evaluate_shift` returns them.
@@ -396,12 +397,12 @@ def robustness_report(rows):
 
 
 def _same(first, stored):
-    """Whether the first predictions are among those stored, up to rounding."""
+    """Returns whether `stored` starts with the predictions, up to rounding."""
     logits, labels = first
     expected, expected_labels = (array[: len(labels)] for array in stored)
     if logits.shape != expected.shape or (labels != expected_labels).any():
         return False
-    # Processors and precisions differ by less, networks by more.
+    # Processors and precisions differ by less than this, networks by more.
     gap = np.abs(logits - expected).mean()
     return gap <= 0.02 * max(np.std(expected), 1e-6)
 
@@ -425,7 +426,7 @@ def _rows(dataset, corruption, severity, logits, labels, calibrators):
 
 
 def _columns(table, severity):
-    """Returns values `(calibrators, corruptions)`, in one order."""
+    """Returns values `(calibrators, corruptions)` in the same order."""
     (first, column), *others = table.items()
     for name, other in others:
         if set(other) != set(column):
@@ -466,7 +467,7 @@ def _check_same_sets(runs):
 
 
 def _list(keys, shown=3):
-    """Returns the first few as text."""
+    """Returns the first few keys as text."""
     texts = [" ".join(map(str, key)) for key in sorted(keys)]
     more = [f"{len(texts) - shown} more"] if len(texts) > shown else []
     return ", ".join(texts[:shown] + more) or "nothing"

@@ -1,8 +1,8 @@
-"""Comparing objectives over runs: means, effect sizes and paired tests.
+"""Comparisons of objectives over runs: means, effect sizes and paired tests.
 
 Rows are dictionaries, one per run, or a pandas frame of them: `setting` (what
-runs share), `objective`, `primary`, `secondary` ("" for none), `interleaved`,
-`seed` and any number of metrics.
+the runs share), `objective`, `primary`, `secondary` ("" for none),
+`interleaved`, `seed` and any number of metrics.
 """
 
 import difflib
@@ -16,8 +16,8 @@ from scipy import stats
 
 from caltrain_tf.checks import check_number
 
-# Metrics of which less is better, followed by a calibrator's name or nothing:
-# `ece`, `ece_ts`.
+# Metrics for which lower is better. A calibrator's name may follow: `ece`,
+# `ece_ts`.
 _ERRORS = (
     "ece",
     "nll",
@@ -27,24 +27,25 @@ _ERRORS = (
     "marginal_ece",
     "smooth_ece",
 )
-# Accuracies of a split differ by at least 1e-6; the rounding error of
-# 0.91 - 0.9 is far below.
+# Different accuracies of a split differ by at least 1e-6; the rounding error of
+# 0.91 - 0.9 is far smaller.
 _ROUNDING = 1e-9
-# Up to this many pairs the sign-flip test takes all 2^n sign patterns.
+# Up to this many pairs, the sign-flip test uses all 2^n sign patterns.
 _MAX_EXACT = 14
 
 
 def standard_error(values):
-    """Standard error of the mean of a sample; NaN for fewer than two."""
+    """Returns the standard error of the mean; NaN for fewer than two values."""
     return float(stats.sem(values)) if len(values) > 1 else math.nan
 
 
 def masson_loftus_error(values):
-    """Standard error of condition means, without what subjects differ by.
+    """Returns the standard error of condition means within subjects.
 
     The variance is that of the interaction between subjects (here corruption
-    types) and conditions (here calibrators), pooled over conditions: how hard
-    a corruption is in itself does not count. All conditions share one error.
+    types) and conditions (here calibrators), pooled over conditions, so it does
+    not include how much harder one corruption is than another. All conditions
+    share one error.
 
     Args:
         values: `(subjects, conditions)`, at least two of each.
@@ -80,23 +81,23 @@ def masson_loftus_error(values):
 
 
 def cohens_d(treated, baseline, corrected=False):
-    """Cohen's d, positive where the treated values are lower.
+    """Returns Cohen's d, which is positive if the treated values are lower.
 
-    d = (mean of baseline - mean of treated) / s, where s^2 is the variance of
-    the two samples pooled, (n_1 - 1) s_1^2 + (n_2 - 1) s_2^2 over
+    d = (mean of baseline - mean of treated) / s, where s^2 is the pooled
+    variance of the two samples, (n_1 - 1) s_1^2 + (n_2 - 1) s_2^2 over
     n_1 + n_2 - 2. For an error such as ECE, lower is better.
 
     Args:
         treated: Values over seeds, such as the ECE of runs with a secondary
             loss.
         baseline: Values over seeds, such as those of the primary loss alone.
-        corrected: Whether to take out the bias of small samples (Hedges' g):
-            d is multiplied by 1 - 3 / (4 (n_1 + n_2 - 2) - 1), which is 0.8
-            for three seeds of each.
+        corrected: Whether to correct the bias of small samples (Hedges' g): d
+            is multiplied by 1 - 3 / (4 (n_1 + n_2 - 2) - 1), which is 0.8 for
+            three seeds of each.
 
     Returns:
-        A float; NaN where either sample has fewer than two values, or neither
-        varies.
+        A float; NaN if either sample has fewer than two values or neither
+        sample varies.
 
     Example:
         >>> round(cohens_d([0.02, 0.03, 0.04], [0.05, 0.06, 0.07]), 4)
@@ -126,7 +127,7 @@ def cohens_d(treated, baseline, corrected=False):
     freedom = len(treated) + len(baseline) - 2
     squares = sum(((v - v.mean()) ** 2).sum() for v in samples)
     deviation = np.sqrt(squares / freedom)
-    # The deviation of equal values is a rounding error.
+    # For equal values, the deviation is only a rounding error.
     if deviation <= 1e-12 * max(np.abs(v).max() for v in samples):
         return math.nan
     d = (baseline.mean() - treated.mean()) / deviation
@@ -134,7 +135,7 @@ def cohens_d(treated, baseline, corrected=False):
 
 
 class PairedTest(NamedTuple):
-    """The result of `paired_test`, which describes the fields."""
+    """The result of `paired_test`, whose docstring describes the fields."""
 
     difference: float
     low: float
@@ -147,14 +148,15 @@ class PairedTest(NamedTuple):
 
 
 def paired_test(a, b):
-    """Two-sided tests of whether paired values differ.
+    """Tests whether paired values differ, with two two-sided tests.
 
-    Runs of one seed share their initial weights and order of examples, so the
-    differences within seeds are tested. The t-test assumes that they are
-    normal, which a few seeds cannot show. The sign-flip test assumes only that
-    without an effect either sign is as likely: its p-value is the share of all
-    2^n ways of giving signs to the differences whose mean is as far from 0. It
-    cannot go below 2 / 2^n: 0.25 for 3 seeds, 0.0625 for 5.
+    Runs with the same seed share their initial weights and order of examples,
+    so the differences within seeds are tested. The t-test assumes that they are
+    normal, which a few seeds cannot show. The sign-flip test only assumes that
+    both signs are equally likely if there is no effect: its p-value is the
+    fraction of all 2^n assignments of signs to the differences whose mean is at
+    least as far from 0. It cannot be below 2 / 2^n: 0.25 for 3 seeds, 0.0625
+    for 5.
 
     Args:
         a: Values by seed, or a sequence.
@@ -162,11 +164,12 @@ def paired_test(a, b):
 
     Returns:
         A named tuple of `difference` (the mean of a - b), `low` and `high` (its
-        95% interval by the t distribution), `count` (of pairs), `t` and
-        `t_p_value`, `exact_p_value` and `smallest_possible` (the p-value of the
-        clearest effect that so many pairs can show). Interval and t-test are
-        NaN for one pair, or where all differences are the same. Over 14 pairs,
-        the sign-flip test takes a seeded sample of sign patterns.
+        95% confidence interval by the t distribution), `count` (the number of
+        pairs), `t` and `t_p_value`, `exact_p_value` (of the sign-flip test) and
+        `smallest_possible` (the smallest p-value that the sign-flip test can
+        have with so many pairs). The interval and the t-test are NaN for one
+        pair, or if all differences are the same. For more than 14 pairs, the
+        sign-flip test uses a seeded sample of sign patterns.
 
     Example:
         >>> test = paired_test({0: 5.1, 1: 4.9, 2: 5.3}, {0: 2.0, 1: 2.2, 2: 2})
@@ -193,7 +196,7 @@ def paired_test(a, b):
         )
     difference, count = a - b, len(a)
     t = t_p_value = low = high = math.nan
-    # The deviation of equal differences is a rounding error.
+    # For equal differences, the deviation is only a rounding error.
     if count > 1 and np.ptp(difference) > 1e-12 * np.abs(difference).max():
         test = stats.ttest_rel(a, b)
         t, t_p_value = float(test.statistic), float(test.pvalue)
@@ -224,16 +227,17 @@ def paired_test(a, b):
 
 
 def holm(p_values):
-    """Holm's correction of the p-values of several tests.
+    """Returns p-values of several tests with Holm's correction.
 
-    The chance that any true null hypothesis is rejected stays below the level
-    at which the corrected values are read.
+    If hypotheses are rejected where the corrected p-value is at most a level,
+    the probability of rejecting any true null hypothesis is at most this level.
 
     Args:
-        p_values: NaN for a test that could not be made; it does not count.
+        p_values: P-values; NaN for tests that could not be done, which are not
+            counted.
 
     Returns:
-        An array of corrected p-values, NaN where there were NaN.
+        An array of corrected p-values, NaN where `p_values` is NaN.
 
     Example:
         >>> holm([0.01, 0.04, 0.03]).round(4).tolist()
@@ -249,7 +253,7 @@ def holm(p_values):
 
 
 def better_sign(metric):
-    """1 where more is better, -1 where less is, 0 for what is neither.
+    """Returns 1 if higher is better, -1 if lower is better, 0 otherwise.
 
     Example:
         >>> better_sign("accuracy"), better_sign("ece_ts")
@@ -266,21 +270,22 @@ def better_sign(metric):
 def within_accuracy(
     rows, accuracy="accuracy", tolerance=0.01, *, reference=None
 ):
-    """Says which rows give up less accuracy than is tolerated.
+    """Returns which rows give up less accuracy than the tolerance.
 
-    Strictly less: with the paper's 1%, a row of 94% is not within a best of
-    95%, and one of 94.01% is. A row whose accuracy is not a finite number is
-    not, and counts for nothing.
+    The loss must be strictly smaller: with the paper's 1% and a reference of
+    95%, an accuracy of 94% is not within the tolerance, and 94.01% is. Rows
+    whose accuracy is not a finite number are not within it, and are ignored as
+    a reference.
 
     Args:
-        rows: Dictionaries, or others with `row[accuracy]`.
+        rows: Dictionaries, or other objects with `row[accuracy]`.
         accuracy: The key of the accuracy, between 0 and 1.
-        tolerance: What may be given up, a share: 0.01 is one percentage point.
-        reference: The accuracy against which it is given up; the highest of
-            `rows` if None.
+        tolerance: The accuracy that may be given up, as a fraction: 0.01 is one
+            percentage point.
+        reference: The accuracy to compare with; the highest of `rows` if None.
 
     Returns:
-        A list of a bool for each row.
+        A list with one bool per row.
 
     Example:
         >>> rows = [{"accuracy": 0.95}, {"accuracy": 0.94}, {"accuracy": 0.945}]
@@ -300,12 +305,13 @@ def within_accuracy(
 def best_within_accuracy(
     rows, accuracy="accuracy", error="ece", tolerance=0.01, *, reference=None
 ):
-    """Returns the row of the lowest error that gives up little accuracy.
+    """Returns the row with the lowest error that gives up little accuracy.
 
-    "We choose the lowest ECE whilst giving up less than 1% accuracy relative to
-    the configuration with the highest accuracy." Of equal errors, the more
-    accurate row is the better one, then the earlier. Rows whose error or
-    accuracy is not a finite number are left out altogether.
+    This is the rule of the paper: "We choose the lowest ECE whilst giving up
+    less than 1% accuracy relative to the configuration with the highest
+    accuracy." Among equal errors, the more accurate row is chosen, then the
+    earlier one. Rows whose error or accuracy is not a finite number are ignored
+    altogether.
 
     Args:
         rows: See `within_accuracy`.
@@ -347,26 +353,28 @@ def summarize_results(
     metrics=("accuracy", "ece", "ece_ts", "ece_ts_sb_ece"),
     max_accuracy_loss=0.01,
 ):
-    """Means and standard errors over seeds, as the paper's tables have them.
+    """Returns means and standard errors over seeds, as in the paper's tables.
 
     Args:
         rows: Result rows, one dictionary per run: `setting`, `objective`,
             `primary`, `secondary` ("" for none), `interleaved`, `seed` and the
             metrics; or a pandas frame with these columns.
-        metrics: Which metrics; `accuracy` is always added.
-        max_accuracy_loss: How much accuracy an objective may give up, against
-            the most accurate primary loss alone, to be marked as best: 0.01 as
-            in the paper's table of the best.
+        metrics: Names of metrics; `accuracy` is always added.
+        max_accuracy_loss: An objective must give up less accuracy than this,
+            relative to the most accurate primary loss alone, to be marked as
+            best: 0.01 as in the paper's table of the best objectives.
 
     Returns:
         A dictionary for each objective of each setting, in the order of the
         rows: `setting`, `objective`, `primary`, `secondary`, `interleaved`;
-        `mean`, `error` (standard error, NaN for one run), `count` (of runs) and
-        `best`, each a dictionary from metrics; and `within_accuracy`, whether
-        the mean accuracy is less than `max_accuracy_loss` below that of the
-        most accurate primary loss alone (of all objectives where none was run
-        alone). `best` is true for the best mean of the setting among those
-        within. Metrics that no run of an objective has are absent.
+        `mean`, `error` (the standard error, NaN for one run), `count` (the
+        number of runs) and `best`, each a dictionary from metrics; and
+        `within_accuracy`, whether the mean accuracy is less than
+        `max_accuracy_loss` below that of the most accurate primary loss alone
+        (or of the most accurate objective, if no primary loss was run alone).
+        `best` is true for the best mean of the setting among the objectives for
+        which `within_accuracy` is true. Metrics that no run of an objective has
+        are absent.
 
     Example:
         >>> rows = [
@@ -412,22 +420,22 @@ def summarize_results(
 
 
 def effect_sizes(rows, metric="ece", corrected=False):
-    """Cohen's d of every secondary loss against the same primary loss alone.
+    """Returns Cohen's d of every secondary loss against its primary loss alone.
 
-    Interleaved training of a loss is apart from composite training with it;
-    both are compared with the primary loss alone.
+    Interleaved and composite training with a secondary loss are separate
+    objectives; both are compared with the primary loss alone.
 
     Args:
-        rows: Result rows, as of `summarize_results`.
-        metric: Which metric, such as `ece`, or `ece_ts` for the effect that is
-            left after temperature scaling.
-        corrected: As of `cohens_d`.
+        rows: Result rows, as in `summarize_results`.
+        metric: Name of the metric, such as `ece`, or `ece_ts` for the effect
+            that remains after temperature scaling.
+        corrected: As in `cohens_d`.
 
     Returns:
         Dictionaries with `setting`, `primary`, `secondary`, `interleaved`,
-        `objective`, `metric`, `d` (positive: better; NaN for one seed), `count`
-        and `baseline_count` (seeds). Where the primary loss alone was not run,
-        there is none.
+        `objective`, `metric`, `d` (positive if better; NaN for one seed),
+        `count` and `baseline_count` (numbers of seeds). Objectives whose
+        primary loss was not run alone are left out.
     """
     sign = _required_sign(metric)
     values, alone = _values(rows, metric)
@@ -454,21 +462,21 @@ def effect_sizes(rows, metric="ece", corrected=False):
 
 
 def mean_effect_sizes(effects):
-    """The mean of d over settings and primary losses.
+    """Returns the mean of d over settings and primary losses.
 
     The paper's figure 1 compares secondary losses "across datasets and primary
-    losses" and does not say how they are put together. This is the plain mean
-    of d. On the means and standard errors of the paper's own table it gives
-    the order that the figure's caption states (S-AvUC, then MMCE, then SB-ECE);
-    the mean difference over the pooled deviation does not.
+    losses" and does not say how they are combined. This function returns the
+    plain mean of d. For the means and standard errors of the paper's own table,
+    it gives the order stated in the figure's caption (S-AvUC, then MMCE, then
+    SB-ECE); the mean difference over the pooled deviation does not.
 
     Args:
-        effects: Rows of `effect_sizes`, of one metric or of several.
+        effects: Rows from `effect_sizes`, of one or several metrics.
 
     Returns:
         Dictionaries with `secondary`, `interleaved`, `metric`, `d`, `error`
-        (standard error over the settings and primary losses, NaN for one) and
-        `count` (how many of them have a d).
+        (standard error over pairs of setting and primary loss, NaN for one) and
+        `count` (the number of pairs with a d).
     """
     keys = ["secondary", "interleaved", "metric"]
     frame = pd.DataFrame(effects, columns=[*keys, "d"]).dropna(subset="d")
@@ -478,17 +486,17 @@ def mean_effect_sizes(effects):
 
 
 def significance_rows(rows, metric="ece"):
-    """Paired tests over seeds between objectives of the same setting.
+    """Returns paired tests over seeds between objectives of the same setting.
 
-    Every objective with a secondary loss against the same primary loss alone,
-    and every objective against the one with the best mean. That one is chosen
-    by the same values that are tested, which makes the second kind look
-    somewhat clearer than it is. p-values are corrected by `holm` over the
-    tests of one kind in one setting.
+    Every objective with a secondary loss is compared with its primary loss
+    alone, and every objective with the one that has the best mean. Because the
+    best objective is chosen by the values that are tested, the p-values of the
+    second comparison are somewhat too small. p-values are corrected by `holm`
+    over the tests of one kind in one setting.
 
     Args:
-        rows: Result rows, as of `summarize_results`.
-        metric: Which metric.
+        rows: Result rows, as in `summarize_results`.
+        metric: Name of the metric.
 
     Returns:
         Dictionaries with `setting`, `objective`, `against`, `comparison`
@@ -532,7 +540,7 @@ def significance_rows(rows, metric="ece"):
 
 
 def _required_sign(metric):
-    """`better_sign` of a metric of which more or less must be better."""
+    """Returns `better_sign` of a metric, which must not be 0."""
     sign = better_sign(metric)
     if not sign:
         raise ValueError(
@@ -543,7 +551,7 @@ def _required_sign(metric):
 
 
 def _frame(rows, metrics):
-    """The rows as a frame, after checking that each run is there once."""
+    """Returns the rows as a frame, after checking that each run occurs once."""
     frame = pd.DataFrame(rows)
     if frame.empty:
         raise ValueError(f"`rows` must not be empty. Received: rows={rows!r}")
@@ -568,7 +576,7 @@ def _frame(rows, metrics):
 
 
 def _values(rows, metric):
-    """The values of a metric by seed, of every objective.
+    """Returns the values of a metric by seed for every objective.
 
     Returns:
         A list of pairs: `(setting, primary, secondary, interleaved, objective)`

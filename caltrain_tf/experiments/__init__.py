@@ -1,4 +1,4 @@
-"""An experiment from its configuration: what the scripts share."""
+"""Experiments from their configurations: the code that the scripts share."""
 
 from caltrain_tf.experiments.train import train
 

@@ -1,4 +1,4 @@
-"""The parts of an experiment, as its configuration describes them.
+"""Builds the parts of an experiment from its configuration.
 
 Errors name the flags that set the configuration on the command line.
 """
@@ -21,7 +21,7 @@ _NLL = "negative_log_likelihood"
 
 
 def check(configs, data_dir=None):
-    """Raises unless runs can be built; trains nothing.
+    """Raises if runs cannot be built, without training them.
 
     Args:
         configs: Configurations of runs on the same data with the same network,
@@ -37,7 +37,10 @@ def check(configs, data_dir=None):
 
 
 def build_data(config, data_dir=None):
-    """The data set of `config.data`, as pixels: the network normalises."""
+    """Returns the data set of `config.data` as uint8 pixels.
+
+    The network of `build_model` normalises them.
+    """
     with _named("--config.data"):
         return data.get(
             config.data.name,
@@ -51,11 +54,11 @@ def build_data(config, data_dir=None):
 
 
 def build_loss(config, parts=("primary", "secondary")):
-    """The `CompositeLoss` of `config.loss`.
+    """Returns the `CompositeLoss` of `config.loss`.
 
     Args:
         config: The configuration.
-        parts: Which of its parts. Interleaved training takes them apart.
+        parts: The parts to include. Interleaved training uses them separately.
     """
     settings = config.loss
     both = {part: _part(settings, part) for part in parts}
@@ -70,13 +73,13 @@ def build_loss(config, parts=("primary", "secondary")):
 
 
 def build_trainer(config, strategy, dataset, steps_per_epoch):
-    """Model, optimizer and loss of a run, in a `Trainer`.
+    """Returns a `Trainer` with the model, optimizer and loss of a run.
 
     Args:
         config: The configuration.
         strategy: The `tf.distribute` strategy.
-        dataset: The data, of `build_data`.
-        steps_per_epoch: Optimizer steps of an epoch.
+        dataset: The data from `build_data`.
+        steps_per_epoch: Optimizer steps per epoch.
     """
     keras.utils.set_random_seed(config.seed)
     parts = ("primary", "secondary")
@@ -122,13 +125,13 @@ def build_trainer(config, strategy, dataset, steps_per_epoch):
 
 
 def build_model(config, dataset):
-    """The network of `config.model`, in `config.precision`.
+    """Returns the network of `config.model`, in `config.precision`.
 
-    It takes pixels, uint8, and normalises them on its device.
+    Its inputs are uint8 pixels, which it normalises on its device.
 
     Args:
         config: The configuration.
-        dataset: The data, of `build_data`.
+        dataset: The data from `build_data`.
     """
     before = keras.config.dtype_policy()
     with _named("--config.precision"):
@@ -178,7 +181,7 @@ def _part(settings, part):
 
 @contextlib.contextmanager
 def _named(flag):
-    """Puts a flag before what is said of its value."""
+    """Adds the name of a flag to errors about its value."""
     try:
         yield
     except (TypeError, ValueError) as error:

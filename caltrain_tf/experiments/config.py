@@ -1,4 +1,4 @@
-"""What is run: names of objectives, the runs of a study, tuned settings.
+"""Configurations of runs: objectives, the runs of a study, tuned settings.
 
 Errors name the flags that set a configuration on the command line.
 """
@@ -18,24 +18,25 @@ from caltrain_tf import losses
 NONE = "none"
 INTERLEAVED = "-interleaved"
 BEST = "best.json"
-# What the paper crosses; `losses.PRIMARY` and `losses.SECONDARY` have more.
+# The losses that the paper combines; `losses.PRIMARY` and `losses.SECONDARY`
+# have more.
 PRIMARIES = ("nll", "focal", "mse")
 SECONDARIES = (NONE, "mmce", "avuc", "avuc_gs", "sb_ece", "s_avuc")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """One run: a configuration, its folder and where it is trained.
+    """One run: its configuration, its folder and the devices that train it.
 
     Attributes:
-        name: How the run is called on the terminal: `focal+sb_ece seed 0`.
+        name: Name of the run on the terminal, such as `focal+sb_ece seed 0`.
         config: The whole configuration, of JSON types.
         folder: The run's folder, local or in a bucket.
         data_dir: The folder of TensorFlow Datasets.
         tpu: See `training.get_strategy`.
         num_gpus: See `training.get_strategy`.
-        shift: What to measure under shift, of `shift.shift_options`; None for
-            nothing.
+        shift: Options of the shift benchmark from `shift.shift_options`; None
+            to skip the benchmark.
     """
 
     name: str
@@ -52,7 +53,8 @@ def cross(primaries=PRIMARIES, secondaries=SECONDARIES):
 
     Args:
         primaries: Names of primary losses.
-        secondaries: Names of secondary losses; `"none"` is the primary alone.
+        secondaries: Names of secondary losses; `"none"` stands for the primary
+            loss alone.
 
     Example:
         >>> cross(["nll", "focal"], ["none", "sb_ece"])
@@ -82,10 +84,10 @@ def run_name(config):
 
 
 def parse_objective(name):
-    """Takes an objective's name apart.
+    """Parses the name of an objective.
 
     Args:
-        name: As `run_name` makes it.
+        name: A name as returned by `run_name`.
 
     Returns:
         `(primary, secondary, interleaved)`; the secondary loss may be None.
@@ -116,17 +118,17 @@ def parse_objective(name):
 def study_runs(config, objectives, seeds, output_dir, tuned=None, **options):
     """Returns the runs of a study, seed after seed.
 
-    All objectives of the first seed come first: a study that is stopped early
-    still compares them all.
+    All objectives of the first seed come first, so that a study that is stopped
+    early still compares all of them.
 
     Args:
-        config: The configuration that the runs share, as of `configs/`.
+        config: The configuration that the runs share, as in `configs/`.
         objectives: Names of objectives.
         seeds: Integers.
         output_dir: The study's folder; runs are in `<objective>/seed<k>`.
-        tuned: Settings of single objectives: a dictionary from an objective to
-            a dictionary from dotted keys to values. Objectives that are not
-            run may be among them.
+        tuned: Settings of individual objectives: a dictionary from objectives
+            to dictionaries from dotted keys to values. It may include
+            objectives that are not run.
         **options: Further attributes of all runs, such as `data_dir`.
 
     Returns:
@@ -160,12 +162,12 @@ def study_runs(config, objectives, seeds, output_dir, tuned=None, **options):
 
 
 def apply_overrides(config, overrides, name="config"):
-    """Sets keys of a configuration, which must exist and have that type.
+    """Sets existing keys of a configuration to values of the same type.
 
     Args:
-        config: The configuration; it is changed.
+        config: The configuration, which is modified.
         overrides: A dictionary from dotted keys to values.
-        name: What the settings belong to, for the error.
+        name: Name of the settings in error messages.
 
     Example:
         >>> import ml_collections
@@ -191,11 +193,11 @@ def apply_overrides(config, overrides, name="config"):
 
 
 def leaf_types(config, prefix=""):
-    """Returns the types of all single settings, by their dotted keys.
+    """Returns the types of all settings by their dotted keys.
 
     Args:
         config: A `ConfigDict`.
-        prefix: What the keys begin with.
+        prefix: Prefix of the keys.
     """
     types = {}
     for key in config:
@@ -207,13 +209,14 @@ def leaf_types(config, prefix=""):
 
 
 def read_tuned(path, data_name=None):
-    """Reads the settings of single objectives.
+    """Reads the settings of individual objectives.
 
     Args:
-        path: A JSON file of an object from objectives to objects from dotted
+        path: A JSON file with an object from objectives to objects from dotted
             keys to values; or the `best.json` of a tuning; or a folder that
-            holds such, at any depth.
-        data_name: The data set that a tuning must be of; any if None.
+            contains `best.json` files, at any depth.
+        data_name: The data set on which a tuning must have been done; any if
+            None.
 
     Returns:
         A dictionary from objectives to dictionaries from dotted keys to values.
@@ -244,7 +247,7 @@ def read_tuned(path, data_name=None):
 
 
 def check_numbers(config):
-    """Raises unless the numbers of a configuration make sense."""
+    """Raises if a number of a configuration is out of range."""
     for name in (
         "batch_size",
         "epochs",
@@ -256,7 +259,7 @@ def check_numbers(config):
         for key in name.split("."):
             value = value[key]
         checks.check_count(f"--config.{name}", value)
-    # A damaged checkpoint needs one before it.
+    # If a checkpoint is damaged, the one before it is used.
     checks.check_count(
         "--config.keep_checkpoints", config.keep_checkpoints, low=2
     )
@@ -271,7 +274,7 @@ def check_numbers(config):
 
 
 def check_batch_size(config, strategy):
-    """Raises unless the replicas of a strategy can share a batch."""
+    """Raises if the replicas of a strategy cannot share a batch equally."""
     replicas = strategy.num_replicas_in_sync
     if config.batch_size % replicas:
         raise ValueError(

@@ -1,12 +1,13 @@
-"""Pools that do runs, each in a process of its own.
+"""Pools that execute runs, each in its own process.
 
 `submit(run)` of a pool returns a `concurrent.futures.Future` of an `Outcome`.
-`LocalPool` does them on this machine, `RayPool` on a Ray cluster.
+`LocalPool` executes runs on this machine, `RayPool` on a Ray cluster.
 
 The process reads the run as a line of JSON on its standard input, which stays
-open: when it ends, whoever wanted the run is gone, and the process stops as
-SIGTERM stops it, with a checkpoint. What it writes is in `log.txt` of the run's
-folder. A run whose folder another process holds waits for that process.
+open. If the input is closed, the parent process has ended, and the process
+stops with a checkpoint, as after SIGTERM. Its output is in `log.txt` of the
+run's folder. If another process holds the folder of a run, the run waits for
+that process to end.
 """
 
 import concurrent.futures
@@ -34,7 +35,7 @@ _THREADS = (
     "TF_NUM_INTEROP_THREADS",
     "OMP_NUM_THREADS",
 )
-# How often Ray starts a run again whose node or worker died.
+# How many times Ray restarts a run whose node or worker died.
 _RAY_RETRIES = 20
 _SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -44,8 +45,8 @@ class Outcome:
     """How the process of a run ended.
 
     Attributes:
-        failure: `exit code 1`, or empty where it ended well.
-        last_line: The last line that it wrote.
+        failure: A text such as `exit code 1`; empty if the process succeeded.
+        last_line: The last line of its output.
         seconds: How long it took.
     """
 
@@ -55,19 +56,19 @@ class Outcome:
 
 
 class LocalPool:
-    """Does runs on this machine, several at a time.
+    """Executes runs on this machine, several at a time.
 
-    Every slot has its share of the processor's threads and of the GPUs; fewer
-    GPUs than slots are shared.
+    CPU threads and GPUs are divided among the slots; if there are fewer GPUs
+    than slots, slots share GPUs.
 
     Args:
-        parallel: The number of slots: runs at a time.
-        num_gpus: GPUs of each slot; None for all that there are, divided.
-        tpu: The TPU of the runs, which only one of them can have at a time.
+        parallel: The number of slots, which is the number of runs at a time.
+        num_gpus: Number of GPUs per slot; None to divide all GPUs.
+        tpu: The TPU of the runs, which only one run can use at a time.
         command: The program of a run; for tests.
 
     Attributes:
-        slots: Runs at a time.
+        slots: The number of runs at a time.
     """
 
     def __init__(self, parallel=1, num_gpus=None, tpu=None, command=None):
@@ -80,7 +81,8 @@ class LocalPool:
         self._free = queue.SimpleQueue()
         threads = max(1, _num_processors() // parallel)
         for gpus in _gpus_of_slots(parallel, num_gpus):
-            # The package of this process, and not one of the current folder.
+            # Runs import the package of this process, and not another one from
+            # the current folder.
             self._free.put(_environment(threads, gpus, _PACKAGE))
         self._command = command
         self._executor = concurrent.futures.ThreadPoolExecutor(parallel)
@@ -93,7 +95,7 @@ class LocalPool:
         return self
 
     def __exit__(self, *error):
-        """Stops what is still running, and waits for its end."""
+        """Stops the remaining runs and waits for them to end."""
         self.stop()
         self._executor.shutdown()
 
@@ -106,18 +108,18 @@ class LocalPool:
         return self._executor.submit(self._do, dataclasses.asdict(run), run)
 
     def running(self):
-        """Returns the runs that are under way."""
+        """Returns the runs in progress."""
         return list(self._processes)
 
     def stop(self):
-        """Stops all runs, with checkpoints; their futures are cancelled."""
+        """Stops all runs with checkpoints and cancels their futures."""
         with self._lock:
             self._stopped = True
             self._executor.shutdown(wait=False, cancel_futures=True)
         self._send(signal.SIGTERM)
 
     def kill(self):
-        """Ends all processes at once."""
+        """Kills all processes."""
         self._send(signal.SIGKILL)
 
     def _do(self, job, run):
@@ -143,22 +145,22 @@ class LocalPool:
 
 
 class RayPool:
-    """Does runs on a Ray cluster, one task per run.
+    """Executes runs on a Ray cluster, one task per run.
 
-    A run whose node dies is started again elsewhere, where it goes on after its
-    last checkpoint; the runs' folders must be ones that all nodes see. The
-    package is sent to the nodes, its dependencies must be installed there.
+    A run whose node dies is restarted on another node and resumes from its last
+    checkpoint, so all nodes must share the folders of the runs. The package is
+    sent to the nodes; its dependencies must be installed there.
 
     Args:
         address: `"auto"` for the cluster of this machine, `"local"` for a new
-            one on this machine alone, or the address of a cluster.
-        run_cpus: Processors of each run.
-        run_gpus: GPUs of each run; 0 for none, 0.5 for two runs on one.
-        tpu: The TPU of the runs; only `"local"`, that of the node.
+            cluster of only this machine, or the address of a cluster.
+        run_cpus: Number of CPUs per run.
+        run_gpus: Number of GPUs per run; 0 for none, 0.5 for two runs per GPU.
+        tpu: The TPU of the runs; only `"local"`, the TPU of the node.
         command: The program of a run; for tests.
 
     Attributes:
-        slots: Runs at a time, on the nodes that are there now.
+        slots: The number of runs at a time on the current nodes.
     """
 
     def __init__(self, address, run_cpus=1, run_gpus=0, tpu=None, command=None):
@@ -180,7 +182,7 @@ class RayPool:
         return self
 
     def __exit__(self, *error):
-        """Stops what is still running, and leaves the cluster."""
+        """Stops the remaining runs and disconnects from the cluster."""
         refs = list(self._refs.values())
         self.stop()
         if refs:
@@ -221,7 +223,7 @@ class RayPool:
         return future
 
     def running(self):
-        """Returns the runs that are under way, as their logs tell."""
+        """Returns the runs in progress, according to their logs."""
         return [
             run
             for run in list(self._refs)
@@ -229,11 +231,11 @@ class RayPool:
         ]
 
     def stop(self):
-        """Stops all runs, with checkpoints; their futures are cancelled."""
+        """Stops all runs with checkpoints and cancels their futures."""
         self._cancel(force=False)
 
     def kill(self):
-        """Ends all workers at once."""
+        """Kills all workers."""
         self._cancel(force=True)
 
     def _cancel(self, force):
@@ -265,10 +267,10 @@ class RayPool:
 
 
 class _Process:
-    """The process of a run, in a session of its own: Ctrl-C does not reach it.
+    """The process of a run, in its own session, so it does not get Ctrl-C.
 
-    Pickled by value to the nodes of a cluster, where it should not wait for
-    TensorFlow: nothing of the package is imported for a local folder.
+    It is pickled by value to the nodes of a cluster. To avoid waiting for
+    TensorFlow there, it does not import the package for a local folder.
     """
 
     def __init__(self, job, environment, command=None, folder=None):
@@ -298,10 +300,10 @@ class _Process:
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # It has ended already; `end` says how.
+            pass  # It has already ended; `end` returns the reason.
 
     def wait(self, timeout=None):
-        """Whether it has ended, at the latest after `timeout` seconds."""
+        """Waits up to `timeout` seconds; returns whether it has ended."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -309,11 +311,11 @@ class _Process:
         return True
 
     def send(self, number):
-        """Sends it a signal."""
+        """Sends a signal to the process."""
         self._process.send_signal(number)
 
     def end(self):
-        """Closes the log; returns the fields of the `Outcome`."""
+        """Closes the log and returns the fields of the `Outcome`."""
         try:
             self._process.stdin.close()
         except BrokenPipeError:
@@ -339,8 +341,8 @@ class _Process:
 
 
 def _ray_task(job, threads, folder, command):
-    """What a node does for a run."""
-    # Ray has set PYTHONPATH, to the package that was sent, and the GPUs.
+    """Executes a run on a node of the cluster."""
+    # Ray sets PYTHONPATH to the package that was sent, and selects the GPUs.
     environment = _environment(threads, "" if job["num_gpus"] == 0 else None)
     here = folder if os.path.isdir(folder) else None
     process = _Process(job, environment, command, here)
@@ -348,7 +350,7 @@ def _ray_task(job, threads, folder, command):
         while not process.wait(_SECONDS_BETWEEN_LOOKS):
             pass
     except KeyboardInterrupt:
-        # `ray.cancel`: it may take as long as its checkpoint does.
+        # Raised by `ray.cancel`; the process may take time to save.
         process.send(signal.SIGTERM)
         process.wait()
         process.end()
@@ -358,7 +360,7 @@ def _ray_task(job, threads, folder, command):
 
 def _start_ray(address):
     """Returns the package `ray`, connected to a cluster."""
-    # Read when it is imported. Nothing is reported to its makers.
+    # Ray reads these when it is imported. No usage statistics are sent.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -370,7 +372,7 @@ def _start_ray(address):
     try:
         host, _, port = address.removeprefix("ray://").partition(":")
         if port:
-            # Ray itself would try for minutes.
+            # Ray would keep trying for minutes.
             socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(
             address=address,
@@ -385,7 +387,8 @@ def _start_ray(address):
             "(`ray start --head`), `local`, or the address of a cluster. "
             f"Received: ray={address!r}, where {error}"
         ) from error
-    # By value: a node should not import TensorFlow to start a process.
+    # Pickled by value, so that a node does not import TensorFlow only to start
+    # a process.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     return ray
 
@@ -401,7 +404,7 @@ def _num_processors():
 
 
 def _gpus_of_slots(parallel, num_gpus):
-    """Yields CUDA_VISIBLE_DEVICES of each slot; None without GPUs."""
+    """Yields the CUDA_VISIBLE_DEVICES of each slot; None without GPUs."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -425,7 +428,7 @@ def _gpus_of_slots(parallel, num_gpus):
 
 
 def _environment(threads, gpus, package=None):
-    """Environment variables of a process; what the user has set stays."""
+    """Returns the environment of a process, with the user's variables."""
     environment = {
         **dict.fromkeys(_THREADS, str(threads)),
         "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -442,9 +445,9 @@ def _environment(threads, gpus, package=None):
 
 
 def _start_log(folder):
-    """Returns the local file that a process of a run writes to."""
+    """Returns the local log file of a process of a run."""
     if "://" in folder:
-        # Nothing can be appended to in a bucket.
+        # Files in a bucket cannot be appended to.
         handle, path = tempfile.mkstemp(suffix=f"-{LOG}")
         os.close(handle)
         return path
@@ -453,7 +456,7 @@ def _start_log(folder):
 
 
 def _end_log(folder, path):
-    """Puts the log of a run in a bucket after those of earlier processes."""
+    """Appends the log of a process to the log of a run in a bucket."""
     if "://" not in folder:
         return
     from caltrain_tf import files
@@ -473,10 +476,10 @@ def _log_version(run):
 
 
 def do(run):
-    """Trains a run, and measures it under shift if asked, in this process.
+    """Executes a run, including its shift benchmark if any, in this process.
 
-    What is there already is kept. Where another process holds the folder, that
-    process ends first.
+    Existing results are not computed again. If another process holds the
+    folder, the run waits for that process to end.
 
     Args:
         run: A `config.Run`.
@@ -504,14 +507,14 @@ def do(run):
                     shift.benchmark_run(run.folder, run.data_dir, **run.shift)
             return
         except ValueError as error:
-            # Taken by another process since we looked.
+            # Another process has taken the folder in the meantime.
             if "in use by another process" not in str(error):
                 raise
         keras.backend.clear_session()
 
 
 def main():
-    """Does the run that standard input describes."""
+    """Executes the run that is described on standard input."""
     from caltrain_tf.experiments.config import Run
 
     run = Run(**json.loads(sys.stdin.readline()))
@@ -520,8 +523,8 @@ def main():
 
 
 def _stop_with_parent():
-    # Not `sys.stdin`: a thread that waits for it holds a lock of the
-    # interpreter's, which then fails to end.
+    # A thread that waits for `sys.stdin` holds a lock of the interpreter, which
+    # then cannot exit.
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

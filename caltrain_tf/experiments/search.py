@@ -1,4 +1,4 @@
-"""What there is to tune: the parameters of an objective and their values."""
+"""The search space of tuning: parameters of an objective and their values."""
 
 import dataclasses
 import difflib
@@ -12,7 +12,7 @@ from caltrain_tf.experiments.config import leaf_types
 
 # The paper tunes these options of a loss first.
 _FIRST = ("threshold", "temperature")
-# Their thresholds are entropies in nats.
+# Losses whose thresholds are entropies in nats.
 _IN_NATS = ("avuc", "avuc_gs")
 
 
@@ -22,10 +22,10 @@ class Parameter:
 
     Attributes:
         name: As in `config.search`: `threshold`, `temperature`, `beta`, `l2`;
-            of others, the end of the path.
-        path: Where it is in the configuration, `loss.beta`.
-        values: Those to try, in their order.
-        default: The configuration's own value; None where it leaves it open.
+            for other settings, the last part of the path.
+        path: Path in the configuration, such as `loss.beta`.
+        values: The values to try, in this order.
+        default: The value in the configuration; None if it has none.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Parameter:
 
     @property
     def is_number(self):
-        """Whether there is something between its values."""
+        """Whether the values are numbers, so that others lie between them."""
         return not any(isinstance(value, bool | str) for value in self.values)
 
     @property
     def is_log(self):
-        """Whether ratios matter; thresholds are shares."""
+        """Whether to search on a log scale; thresholds never are."""
         return (
             self.is_number and self.name != "threshold" and min(self.values) > 0
         )
@@ -49,18 +49,19 @@ class Parameter:
 def search_space(config, others=(), data_dir=None):
     """Returns the parameters to tune, in the paper's order.
 
-    First the secondary loss's threshold, then its temperature and its other
-    options, then those of the primary loss, then the secondary loss's weight
-    beta, then the weight decay l2. `config.search` has the values to try of
-    each; what it does not name, or has no values for, is not tuned, and options
-    that neither loss has do not matter. AvUC's threshold is an entropy in nats:
-    the values count as shares of log K, the largest entropy of K classes.
+    The order is: the threshold of the secondary loss, its temperature, its
+    other options, the options of the primary loss, the weight beta of the
+    secondary loss, and the weight decay l2. `config.search` holds the values to
+    try; parameters that it does not name or has no values for are not tuned,
+    and options that neither loss has are ignored. The threshold of AvUC is an
+    entropy in nats: its values are multiplied by log K, the largest entropy of
+    K classes.
 
     Args:
-        config: The configuration, as of `configs/`.
+        config: The configuration, as in `configs/`.
         others: Other settings to tune after these, texts of the form
             `batch_size=64,256`.
-        data_dir: The folder of TensorFlow Datasets, which knows K.
+        data_dir: The folder of TensorFlow Datasets, needed to look up K.
 
     Returns:
         A list of `Parameter`.
@@ -106,11 +107,11 @@ def get_path(config, path):
 def with_params(config, space, params):
     """Returns the configuration of a trial: with its values, without `search`.
 
-    What else would have been tried is not part of a run, and may change.
+    The other values of the search do not belong to the run, and may change.
 
     Args:
-        config: The configuration; it is not changed.
-        space: Space of `search_space`.
+        config: The configuration, which is not modified.
+        space: The parameters from `search_space`.
         params: Values by name.
     """
     config = config.copy_and_resolve_references()
@@ -136,14 +137,14 @@ def trial_name(params):
 
 
 def _paths(config, search):
-    """Where the parameters of `config.search` are, in the paper's order."""
+    """Returns the paths of the parameters by name, in the paper's order."""
     options = config.loss.options
     names = {name for loss in options for name in options[loss]}
     for name in search:
         checks.check_choice("search", name, sorted({*names, "beta", "l2"}))
     paths = {}
     for loss in filter(None, (config.loss.secondary, config.loss.primary)):
-        # A loss without options may be one that `losses.get` has an error for.
+        # A name without options may be unknown; `losses.get` raises later.
         own = options.get(loss) or {}
         first = [name for name in _FIRST if name in own]
         for name in dict.fromkeys([*first, *own]):
@@ -157,7 +158,7 @@ def _paths(config, search):
 
 
 def _read_values(name, values, own):
-    """Values to try, each once, of the type of the configuration's own."""
+    """Returns the distinct values to try, in the type of the own value."""
     read = []
     for value in values:
         if not isinstance(value, bool | str):
@@ -169,7 +170,7 @@ def _read_values(name, values, own):
 
 
 def _other_values(config, texts):
-    """Tuples of values by path, of texts such as `batch_size=64,256`."""
+    """Returns tuples of values by path for texts like `batch_size=64,256`."""
     types = {
         path: kind
         for path, kind in leaf_types(config).items()
@@ -213,7 +214,7 @@ _READERS = {bool: _read_bool, int: int, float: float, str: _read_word}
 
 
 def _check_values(config, space):
-    """Raises for a value that no run can have, before any run starts."""
+    """Raises if a value is invalid, before any run starts."""
     for parameter in space:
         for value in parameter.values:
             changed = config.copy_and_resolve_references()

@@ -22,10 +22,10 @@ def find_runs(paths):
 
     Args:
         paths: A run's folder, a folder of runs (at any depth), or several of
-            either; local or of a bucket.
+            either; local or in a bucket.
 
     Returns:
-        A list.
+        A list of paths.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = set()
@@ -51,11 +51,12 @@ def load_run(run_dir, data_dir=None, strategy=None):
     Args:
         run_dir: The folder of a run.
         data_dir: The folder of TensorFlow Datasets.
-        strategy: Whose replicas the network is for; the current one if None.
+        strategy: The strategy in whose scope the network is created; the
+            current one if None.
 
     Returns:
-        `(config, data, model, checkpoint)`, the last being the path of the
-        checkpoint in the folder.
+        `(config, data, model, checkpoint)`, where `checkpoint` is the path of
+        the checkpoint relative to `run_dir`.
     """
     text = files.as_path(os.path.join(run_dir, "config.json")).read_text()
     config = ml_collections.ConfigDict(json.loads(text))
@@ -63,7 +64,7 @@ def load_run(run_dir, data_dir=None, strategy=None):
     strategy = strategy or tf.distribute.get_strategy()
     with strategy.scope():
         model = build.build_model(config, data)
-    # The weights that the results of the run are of.
+    # The weights for which the run has results.
     which = {"which": "best"} if config.get("best") else {}
     checkpoint = training.restore_model(
         os.path.join(run_dir, "checkpoints"), model, **which
@@ -85,9 +86,9 @@ def benchmark_run(
     strategy=None,
     verbose=True,
 ):
-    """Measures a run under shift, or resumes doing so.
+    """Runs or resumes the shift benchmark of a run.
 
-    Writes `predictions/<corruption>_<severity>.npz`, `shift.csv`,
+    It writes `predictions/<corruption>_<severity>.npz`, `shift.csv`,
     `robustness_metrics.json`, `shift_ece.png`, `shift_accuracy.png` and
     `shift_heatmap.png` to the run's folder.
 
@@ -95,19 +96,20 @@ def benchmark_run(
         run_dir: The folder of a finished run.
         data_dir: The folder of TensorFlow Datasets.
         corrupted_dir: A folder of published arrays; see `data.shifted_sets`.
-        frost_dir: Frost photographs for sets that are made on the fly.
+        frost_dir: Frost photographs for sets that are generated on the fly.
         corruptions: Names of corruptions.
         severities: Severities, from 1 to 5.
-        num_examples: Only the first ones of each test set.
-        batch_size: For inference.
-        keep_predictions: As of `evaluate_shift`: `"float32"`, `"float16"` or
+        num_examples: Number of examples to use, from the start of each test
+            set; all by default.
+        batch_size: Batch size for inference.
+        keep_predictions: As in `evaluate_shift`: `"float32"`, `"float16"` or
             `"no"`.
         strategy: From `training.get_strategy`; the current one if None.
         verbose: Whether to show progress.
 
     Returns:
-        `(name, rows, source)`: what the run is called, the rows of
-        `evaluate_shift`, and where the corrupted sets come from.
+        `(name, rows, source)`: the name of the run's objective, the rows of
+        `evaluate_shift`, and a description of the corrupted sets.
     """
     config, data, model, checkpoint = load_run(run_dir, data_dir, strategy)
     sets = data_room.shifted_sets(
@@ -136,15 +138,16 @@ def benchmark_run(
 
 
 def shift_options(corruptions, severities, num_examples=None):
-    """Checks what is to be measured under shift.
+    """Checks options of the shift benchmark and returns them.
 
     Args:
         corruptions: Names of corruptions.
         severities: Severities, from 1 to 5.
-        num_examples: Only the first ones of each test set.
+        num_examples: Number of examples to use, from the start of each test
+            set; all by default.
 
     Returns:
-        A dictionary of these, of JSON types: arguments of `benchmark_run`.
+        A dictionary of JSON types, with arguments of `benchmark_run`.
     """
     room = data_room.corruptions
     for name in corruptions:
@@ -163,7 +166,7 @@ def shift_options(corruptions, severities, num_examples=None):
 
 
 def has_shift(run_dir, corruptions, severities, num_examples):
-    """Whether a run has been measured under shift already.
+    """Returns whether a run already has results of the shift benchmark.
 
     Args:
         run_dir: The folder of a run.
@@ -194,7 +197,7 @@ def comparison_table(runs, metric="ece"):
     """Returns a table of objectives under shift, means ± errors over seeds.
 
     Args:
-        runs: Pairs of an objective's name and the rows of a run of it.
+        runs: Pairs of an objective's name and the rows of one of its runs.
         metric: Metric of the rows, shown in percent.
     """
     calibrators = list(dict.fromkeys(row["calibrator"] for row in runs[0][1]))

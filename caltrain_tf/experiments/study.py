@@ -1,4 +1,4 @@
-"""Does the runs of a study over a pool, and tells what came of them."""
+"""Executes the runs of a study in a pool, and reports their results."""
 
 import concurrent.futures
 import dataclasses
@@ -45,7 +45,7 @@ class Failure:
     last_line: str
 
     def __str__(self):
-        """The failure as lines for the terminal."""
+        """Returns the failure as lines for the terminal."""
         return (
             f"{self.run.name}: {self.reason}\n"
             f"    {self.last_line}\n"
@@ -55,7 +55,7 @@ class Failure:
 
 @dataclasses.dataclass
 class Outcome:
-    """What came of several runs.
+    """The outcome of several runs.
 
     Attributes:
         failures: A list of `Failure`.
@@ -67,20 +67,22 @@ class Outcome:
 
 
 def is_finished(run):
-    """Whether a run is trained, and measured under shift if asked."""
+    """Returns whether a run is trained and has its shift results, if any."""
     if read_results(run.folder) is None:
         return False
     return run.shift is None or shift.has_shift(run.folder, **run.shift)
 
 
 def unfinished(runs):
-    """Returns the runs that are still to be done.
+    """Returns the runs that are not finished.
+
+    It raises if the folder of a run has another configuration.
 
     Args:
         runs: A list of `Run`.
 
     Returns:
-        A list. A folder of another configuration, finished or not, is an error.
+        A list of `Run`.
     """
     differing = []
     for run in runs:
@@ -101,18 +103,18 @@ def describe_results(run):
 
 
 def do_runs(runs, pool, describe=describe_results, stream=None):
-    """Does runs over a pool; what is finished is not done again.
+    """Executes the unfinished runs in a pool.
 
     A run that fails does not stop the others. SIGINT (Ctrl-C) and SIGTERM stop
-    the runs, which write checkpoints; a second signal kills them. The same runs
-    go on when they are done again.
+    the runs, which write checkpoints; a second signal kills them. Call the
+    function again with the same runs to resume them.
 
     Args:
         runs: A list of `Run`.
         pool: A `LocalPool` or a `RayPool`.
-        describe: Called with a run that ended well; returns a text.
-        stream: Where progress is shown; standard error if None. A terminal has
-            a bar; elsewhere every run is a line when it ends.
+        describe: Function from a run that succeeded to a text.
+        stream: Where progress is shown; standard error if None. A terminal
+            shows a bar; other streams get a line for each run that ends.
 
     Returns:
         An `Outcome`.
@@ -135,7 +137,7 @@ def do_runs(runs, pool, describe=describe_results, stream=None):
                     pool.stop()
                 else:
                     pool.kill()
-            # Signals do not interrupt it: not for long.
+            # Signals do not interrupt `wait`, so the timeout is short.
             concurrent.futures.wait(
                 futures,
                 _SECONDS_BETWEEN_LOOKS,
@@ -153,13 +155,13 @@ def do_runs(runs, pool, describe=describe_results, stream=None):
 
 
 def summary_table(runs):
-    """Returns means ± standard errors over the finished runs of an objective.
+    """Returns a table of means ± standard errors over finished runs.
 
     Args:
         runs: A list of `Run`.
 
     Returns:
-        A text; empty where no run is finished.
+        A text with one row per objective; empty if no run is finished.
     """
     rows = [
         {"objective": run_name(run.config), **results}
@@ -183,14 +185,15 @@ def summary_table(runs):
 
 
 def _text_of(run, future, describe, failures):
-    """What a run that has ended is shown as; a failure is kept too."""
+    """Returns the text for a run that has ended, and records failures."""
     try:
         ended = future.result()
         reason, last_line = ended.failure, ended.last_line
     except concurrent.futures.CancelledError:
         raise
     except Exception as error:
-        # Of the pool: no folder can be made, or Ray has lost too many nodes.
+        # An error of the pool: for example, the folder cannot be created, or
+        # Ray has lost too many nodes.
         reason = type(error).__name__
         last_line = str(error).strip().partition("\n")[0]
     if not reason and not is_finished(run):
@@ -202,10 +205,10 @@ def _text_of(run, future, describe, failures):
 
 
 class _Signals:
-    """Counts SIGINT and SIGTERM instead of dying of them, while entered.
+    """A context that counts SIGINT and SIGTERM instead of ending the process.
 
-    Only the main thread of a program can watch for signals; elsewhere nothing
-    changes.
+    Only the main thread of a program can handle signals; in other threads the
+    context does nothing.
     """
 
     def __init__(self):
@@ -230,7 +233,7 @@ class _Signals:
 
 
 class _View:
-    """A bar over the epochs of all runs, and a line for every run that ends."""
+    """A progress bar over all runs, and a line for every run that ends."""
 
     def __init__(self, runs, left, pool, stream):
         self._stream = sys.stderr if stream is None else stream
@@ -239,7 +242,7 @@ class _View:
         self._ended = len(runs) - len(left)
         self._shown = -float("inf")
         is_terminal = self._stream.isatty()
-        # Of the runs that have not ended: the share of their epochs.
+        # The fraction of finished epochs of the runs that have not ended.
         self._shares = {run: is_terminal and _share_done(run) for run in left}
         self._bar = tqdm.tqdm(
             total=len(runs),
@@ -257,14 +260,14 @@ class _View:
         self._bar.close()
 
     def write(self, text):
-        """Writes a line that stays."""
+        """Writes a permanent line."""
         if self._bar.disable:
             print(text, file=self._stream, flush=True)
         else:
             self._bar.write(text, file=self._stream)
 
     def end(self, run, text):
-        """A run has ended."""
+        """Records that a run has ended."""
         self._ended += 1
         self._shares.pop(run)
         self.write(f"{run.name}: {text} ({self._ended}/{self._total})")

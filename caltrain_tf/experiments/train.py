@@ -1,4 +1,4 @@
-"""One run: trains, evaluates, calibrates, and writes its files."""
+"""Trains, evaluates and calibrates one run, and writes its files."""
 
 import io
 import json
@@ -17,33 +17,33 @@ from caltrain_tf.experiments.config import check_batch_size
 from caltrain_tf.experiments.config import check_numbers
 
 SPLITS = ("calibration", "test")
-# What `config.best` may be: measures of the calibration split.
+# Allowed values of `config.best`: measures of the calibration split.
 BEST = ("ts_nll",)
 
 
 def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     """Runs or resumes an experiment, and returns its results.
 
-    Writes the files of a run to `output_dir`, a local folder or one of a
-    bucket: `config.json`, `checkpoints/`, `metrics.jsonl`, `summaries/`,
+    It writes the files of a run to `output_dir`, a local folder or a folder in
+    a bucket: `config.json`, `checkpoints/`, `metrics.jsonl`, `summaries/`,
     `predictions/`, `reliability.png`, `model.keras`, `calibrated.keras` and
-    `results.json`. Where the last one is there already, it returns at once.
+    `results.json`. If `results.json` already exists, it returns at once.
 
-    With `config.best = "ts_nll"`, all results are those of the epoch, among the
-    evaluated ones, whose loss on the calibration split is the smallest after
-    temperature scaling; `results.json` has it as `best_epoch`. The same split
-    fits the final temperatures, whose results on it would be a little
-    optimistic; those of the test split are not affected.
+    With `config.best = "ts_nll"`, all results are those of the evaluated epoch
+    with the lowest NLL on the calibration split after temperature scaling;
+    `results.json` has it as `best_epoch`. The final temperatures are fitted to
+    the same split, on which results would be slightly optimistic; results on
+    the test split are not affected.
 
     Args:
-        config: The configuration, as of `configs/`.
+        config: The configuration, as in `configs/`.
         output_dir: The run's folder.
         data_dir: The folder of TensorFlow Datasets.
         strategy: From `training.get_strategy`; its default if None.
-        profile_steps: The steps to profile, as of `Trainer.fit`.
+        profile_steps: The steps to profile, as in `Trainer.fit`.
 
     Returns:
-        What `results.json` holds.
+        The contents of `results.json`.
     """
     check_numbers(config)
     # Missing in runs saved before this option existed.
@@ -86,26 +86,26 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
             _write_predictions(run, predictions)
             _write_figure(run, predictions, calibrators, taken["step"])
             _write_models(run, trainer, config, data, calibrators)
-            # Last: where it is, the run is finished.
+            # Written last, because it marks the run as finished.
             text = json.dumps(results, indent=2, sort_keys=True)
             files.write_text(run.file("results.json"), text + "\n")
     return results
 
 
 def read_results(folder):
-    """Returns what `results.json` of a run holds, or None if it is missing."""
+    """Returns the contents of a run's `results.json`, or None if missing."""
     path = files.as_path(folder) / "results.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def epochs_done(folder):
-    """Returns the number of epochs that `metrics.jsonl` of a run has."""
+    """Returns the number of epochs in a run's `metrics.jsonl`."""
     path = files.as_path(folder) / "metrics.jsonl"
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 def save_figure(figure, path):
-    """Writes a matplotlib figure as PNG, atomically; returns the bytes."""
+    """Writes a matplotlib figure as PNG, atomically, and returns the bytes."""
     png = io.BytesIO()
     figure.savefig(png, format="png")
     files.write_bytes(path, png.getvalue())
@@ -154,7 +154,7 @@ def _write_predictions(run, predictions):
 
 
 def _write_figure(run, predictions, calibrators, step):
-    """Reliability of the test split before and after scaling."""
+    """Draws the reliability of the test split before and after scaling."""
     logits, labels = predictions["test"]
     panels = {"no scaling": (logits, labels)}
     for name, calibrator in calibrators.items():
@@ -168,8 +168,8 @@ def _write_figure(run, predictions, calibrators, step):
 
 
 def _write_models(run, trainer, config, data, calibrators):
-    """The network, and the same with TS-SB-ECE at its end."""
-    # One of its own: that of the trainer may be spread over many devices.
+    """Writes the network, without and with TS-SB-ECE at its end."""
+    # A new copy, because the trainer's may be distributed over many devices.
     model = build.build_model(config, data)
     model.set_weights(trainer.model.get_weights())
     calibrated = calibrators["ts_sb_ece"].append_to(model)

@@ -1,8 +1,8 @@
-"""Tuning: the paper's one parameter after the other, and a joint search.
+"""Hyperparameter tuning: the paper's sequential search, and a joint search.
 
-A trial is an ordinary run, measured on the calibration split. The folders of
-the trials are the record: what is finished there is not done again, and what
-failed is tried again the next time.
+A trial is an ordinary run, measured on the calibration split. Results are read
+from the folders of the trials: finished trials are not run again, and failed
+trials are run again the next time.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from caltrain_tf.experiments.study import do_runs
 
 STRATEGIES = ("sequential", "joint")
 _JOINT_TRIALS = 20
-# All of them known: there is nothing new between the extremes.
+# If so many proposals are all known, there are no new values to try.
 _MOST_PROPOSALS = 100
 
 
@@ -44,9 +44,9 @@ class Trial:
 
     Attributes:
         params: Values of the parameters by name.
-        result: `accuracy`, `ece` and `nll` on the calibration split; None where
-            it failed.
-        reason: Why it failed, or None.
+        result: `accuracy`, `ece` and `nll` on the calibration split; None if
+            the trial failed.
+        reason: Why the trial failed, or None.
         seconds: How long its processes took.
     """
 
@@ -58,12 +58,12 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """What a tuning found.
+    """The result of a tuning.
 
     Attributes:
         space: The parameters, a list of `Parameter`.
-        trials: The `Trial`s by name, in their order.
-        best: The name of the best one.
+        trials: The `Trial`s by name, in order.
+        best: The name of the best trial.
     """
 
     space: list[Parameter]
@@ -82,30 +82,33 @@ def tune(
     stream=None,
     **options,
 ):
-    """Tunes an objective.
+    """Tunes the hyperparameters of an objective.
 
-    `"sequential"` is the paper's: one parameter after the other (see
-    `search_space`), each tried at the best of all trials so far. `"joint"`
-    tries all at once, as a tree-structured Parzen estimator of Optuna proposes
-    between the smallest and the largest values. The best trial has the lowest
-    ECE among those that give up less than 1% accuracy against the most accurate
-    one, both on the calibration split.
+    `"sequential"` is the paper's search: it tunes one parameter after the other
+    (see `search_space`), with the other parameters at the values of the best
+    trial so far. `"joint"` tunes all parameters together: the tree-structured
+    Parzen estimator of Optuna proposes values between the smallest and the
+    largest ones. The best trial has the lowest ECE among the trials that give
+    up less than 1% accuracy relative to the most accurate trial, both on the
+    calibration split.
+
+    Ctrl-C and SIGTERM stop the trials and the program, as they stop a single
+    run.
 
     Args:
-        config: The configuration, as of `configs/`.
+        config: The configuration, as in `configs/`.
         output_dir: The folder of the tuning; trials are runs in `trials/`.
         pool: A `LocalPool` or a `RayPool`.
         strategy: `"sequential"` or `"joint"`.
         others: Settings to tune that `config.search` does not name; see
             `search_space`.
-        trials: The most trials in total; all values of the search by default,
-            20 of a joint search.
+        trials: The largest number of trials in total; by default all values of
+            a sequential search, and 20 trials of a joint search.
         stream: Where progress is shown; see `do_runs`.
         **options: Further attributes of the runs, such as `data_dir`.
 
     Returns:
-        A `Tuning`. Ctrl-C and SIGTERM stop the trials and the program, as they
-        stop a single run.
+        A `Tuning`.
     """
     checks.check_choice("strategy", strategy, STRATEGIES)
     space = search_space(config, others, options.get("data_dir"))
@@ -145,14 +148,14 @@ def tune(
 
 
 def measure_trial(folder):
-    """Returns the measures of a finished trial that decide which is best.
+    """Returns the measures of a finished trial by which trials are compared.
 
     Args:
         folder: The run's folder.
 
     Returns:
         `accuracy`, `ece` and `nll` on the calibration split. The test split is
-        not looked at.
+        not used.
     """
     logits, labels = evaluation.load_predictions(
         os.path.join(folder, "predictions", "calibration.npz")
@@ -169,7 +172,7 @@ def measure_trial(folder):
 
 
 def best_trial(trials):
-    """Returns the name of the best of the trials that did not fail.
+    """Returns the name of the best trial that did not fail.
 
     Args:
         trials: The `Trial`s by name.
@@ -193,12 +196,13 @@ def tuning_rows(tuning):
     """Returns a table of the trials.
 
     Args:
-        tuning: What `tune` returned.
+        tuning: The result of `tune`.
 
     Returns:
         A `pandas.DataFrame` with the columns `trial`, the parameters' names,
-        `accuracy`, `ece` (on the calibration split, missing where the trial
-        failed), `seconds` and `verdict`: `best`, or why not.
+        `accuracy` and `ece` (on the calibration split, missing if the trial
+        failed), `seconds` and `verdict`, which is `best` or the reason why the
+        trial is not the best.
     """
     results = {
         name: trial.result
@@ -256,14 +260,14 @@ def write_tuning(config, tuning, output_dir):
 
     Args:
         config: The configuration that was tuned.
-        tuning: What `tune` returned.
+        tuning: The result of `tune`.
         output_dir: The tuning's folder.
 
     Returns:
-        What `best.json` holds: `objective`, `data`, `overrides` (values by
+        The contents of `best.json`: `objective`, `data`, `overrides` (values by
         their path in the configuration), `flags` (the same for a training
         script), `calibration` (the trial's measures on the calibration split),
-        `trial` and `config`, the whole configuration with the values in it.
+        `trial`, and `config` (the whole configuration with these values).
     """
     text = tuning_rows(tuning).to_csv(index=False, lineterminator="\n")
     files.write_text(os.path.join(output_dir, "trials.csv"), text)
@@ -287,7 +291,7 @@ def _sequential(space, limit, try_out):
     params = {
         parameter.name: parameter.values[0]
         if parameter.default is None
-        # Of one type: 1 and 1.0 are two names of trials.
+        # Converted to one type, because 1 and 1.0 give different trial names.
         else type(parameter.values[0])(parameter.default)
         for parameter in space
     }
@@ -296,7 +300,7 @@ def _sequential(space, limit, try_out):
         new = {}
         for value in parameter.values:
             candidate = {**params, parameter.name: value}
-            # What is known already costs nothing.
+            # Known trials are not run again.
             if trial_name(candidate) not in found:
                 new[trial_name(candidate)] = candidate
         found |= try_out(list(new.values())[: limit - len(found)])
@@ -305,10 +309,11 @@ def _sequential(space, limit, try_out):
 
 
 class _JointSearch:
-    """A search over all parameters at once, by a sampler of Optuna.
+    """A search over all parameters together, with a sampler of Optuna.
 
-    The sampler's memory is `study.db` beside the trials. Finished trials that
-    it does not know, such as those of a sequential search, are added to it.
+    The sampler stores its trials in `study.db` in the folder of the tuning.
+    Finished trials that are not in it, such as those of a sequential search,
+    are added.
     """
 
     def __init__(self, config, space, output_dir):
@@ -326,7 +331,7 @@ class _JointSearch:
         os.makedirs(output_dir, exist_ok=True)
         path = os.path.join(os.path.abspath(output_dir), "study.db")
         self._storage = self._optuna.storages.RDBStorage(f"sqlite:///{path}")
-        # Optuna refuses other ranges in one study.
+        # Optuna does not allow different ranges in one study.
         ranges = json.dumps({k: repr(v) for k, v in self._ranges.items()})
         digest = hashlib.sha256(ranges.encode()).hexdigest()[:8]
         self._study = self._optuna.create_study(
@@ -342,7 +347,7 @@ class _JointSearch:
             self._add_finished_runs()
             trials = self._trials()
             known = [trial.user_attrs["params"] for trial in trials.values()]
-            # Those that were stopped go on, those that failed are tried again.
+            # Stopped trials resume, and failed trials are run again.
             found = try_out(known[:limit])
             self._tell(found, trials)
             self._add_finished_runs()
@@ -358,7 +363,7 @@ class _JointSearch:
             self._storage.engine.dispose()
 
     def _count_choices(self):
-        """How many trials there can be; numbers have no end of values."""
+        """Returns the number of possible trials, which may be infinite."""
         counts = [
             math.inf if p.is_number and len(p.values) > 1 else len(p.values)
             for p in self._space
@@ -366,7 +371,7 @@ class _JointSearch:
         return math.prod(counts)
 
     def _trials(self):
-        """The newest trial of every name, in the order of the names."""
+        """Returns the newest trial of every name, in the order of the names."""
         return {
             trial_name(trial.user_attrs["params"]): trial
             for trial in self._study.get_trials()
@@ -377,8 +382,8 @@ class _JointSearch:
         """Returns trials with new parameters, by name."""
         asked = {}
         for attempt in range(_MOST_PROPOSALS):
-            # The seed depends on the trials before, not on this process: a
-            # search that was stopped proposes what it would have proposed.
+            # The seed depends on the number of earlier trials and not on the
+            # process, so that a resumed search makes the same proposals.
             before = len(found) + len(asked)
             seed = np.random.SeedSequence((self._config.seed, before, attempt))
             self._study.sampler = self._optuna.samplers.TPESampler(
@@ -397,7 +402,7 @@ class _JointSearch:
         return asked
 
     def _tell(self, found, trials):
-        """Tells the sampler what came of trials."""
+        """Reports the results of trials to the sampler."""
         for name, trial in found.items():
             result = trial.result
             self._study.tell(
@@ -408,11 +413,11 @@ class _JointSearch:
             )
 
     def _add_finished_runs(self):
-        """Tells the sampler of finished runs that it does not know."""
+        """Adds finished runs that the sampler does not know."""
         trials = self._trials()
         folder = files.as_path(self._trials_dir)
         for run in sorted(folder.iterdir()) if folder.exists() else []:
-            # A trial that is running is told when it has ended.
+            # A running trial is reported when it has ended.
             known = run.name in trials
             if known and trials[run.name].state != self._states.FAIL:
                 continue
@@ -454,13 +459,13 @@ def _import_optuna():
             "`strategy=joint` needs the package optuna: "
             'pip install "caltrain_tf[tune]"'
         ) from error
-    # It would say at every start what we say once.
+    # Optuna would otherwise log a message at every start.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
 
 def _rounded(params, parameter):
-    """A proposed value, of four significant digits where it is a number."""
+    """Returns a proposed value; floats are rounded to four digits."""
     value = params[parameter.name]
     if not isinstance(value, float):
         return value
@@ -472,7 +477,7 @@ def _default_trials(space, strategy):
     if strategy == "joint":
         return _JOINT_TRIALS
     first, *others = space
-    # A later parameter's own value was tried with those before it.
+    # The default of a later parameter was tried with the earlier parameters.
     return len(first.values) + sum(
         len(set(parameter.values) - {parameter.default}) for parameter in others
     )
@@ -484,7 +489,7 @@ def _describe(run):
 
 
 def _ended(params, run, reason):
-    """The `Trial` of a run that has ended."""
+    """Returns the `Trial` of a run that has ended."""
     result = None
     if reason is None:
         result = measure_trial(run.folder)
@@ -495,7 +500,7 @@ def _ended(params, run, reason):
 
 
 def _seconds(folder):
-    """How long the processes of a run took, as its log says."""
+    """Returns how long the processes of a run took, from its log."""
     path = files.as_path(folder) / LOG
     log = path.read_text() if path.exists() else ""
     times = re.findall(r"^--- .* after ([0-9.]+) s$", log, re.M)
@@ -503,7 +508,7 @@ def _seconds(folder):
 
 
 def _interruption(number):
-    """What ends a program that a signal stopped, as it ends a single run."""
+    """Returns the exception for a signal, the same as for a single run."""
     if number == signal.SIGINT:
         return KeyboardInterrupt()
     return training.Preempted()

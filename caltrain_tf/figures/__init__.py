@@ -1,4 +1,4 @@
-"""Rows in, matplotlib figures out."""
+"""Matplotlib figures of predictions and of result rows."""
 
 from caltrain_tf.figures.comparison import accuracy_error_tradeoff
 from caltrain_tf.figures.comparison import effect_size_bars

@@ -1,4 +1,4 @@
-"""Objectives against each other: the paper's bars and scatter plots."""
+"""Figures that compare objectives: the paper's bar and scatter plots."""
 
 import numpy as np
 import pandas as pd
@@ -8,23 +8,23 @@ from matplotlib.patches import Patch
 
 from caltrain_tf.figures import style
 
-# Sizes of effects as the paper calls them.
+# Effect sizes, with their names in the paper.
 _EFFECTS = {0.8: "large", 2.0: "huge"}
 _STRENGTHS = (1.0, 0.6, 0.35)
 
 
 def effect_size_bars(effects, title=None):
-    """Draws Cohen's d of every secondary loss, the best at the top.
+    """Draws Cohen's d of every secondary loss, with the best at the top.
 
-    Figure 1 of the paper. A bar is the mean over settings and primary losses, a
-    small mark one of them. Lines at 0.8 and 2.0 show what is called a large and
-    a huge effect.
+    This is figure 1 of the paper. Bars are means over pairs of setting and
+    primary loss; small marks are the pairs. Lines at 0.8 and 2.0 show large and
+    huge effects.
 
     Args:
-        effects: Rows of `evaluation.effect_sizes`; those of several metrics
-            together (`ece`, `ece_ts`) give bars side by side. Effects that are
-            NaN, of single runs, are left out.
-        title: Written above.
+        effects: Rows from `evaluation.effect_sizes`. Rows of several metrics
+            (`ece`, `ece_ts`) are drawn as bars side by side. Effects that are
+            NaN, as those of single runs, are left out.
+        title: Title of the figure.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -51,7 +51,7 @@ def effect_size_bars(effects, title=None):
     means = frame.pivot_table(
         "d", ["secondary", "interleaved"], "metric", sort=False
     )
-    # By the first metric that a loss was measured with.
+    # Sorted by the first metric that each loss has.
     order = means[metrics].bfill(axis=1)[metrics[0]]
     groups = list(order.sort_values(ascending=False).index)
     height = 0.8 / len(metrics)
@@ -81,7 +81,7 @@ def effect_size_bars(effects, title=None):
             xycoords=("data", "axes fraction"),
             xytext=(0, 2),
             textcoords="offset points",
-            # Away from each other, since the lines may be close.
+            # On opposite sides, because the lines may be close.
             ha="right" if value < 1 else "left",
             fontsize=8,
             color=style.GREY,
@@ -112,17 +112,17 @@ def effect_size_bars(effects, title=None):
 
 
 def error_bars_by_objective(summaries, metric="ece", title=None):
-    """Draws a metric as one bar per objective, the accuracy under each bar.
+    """Draws a metric as one bar per objective, with the accuracy below it.
 
-    Figure 5 of the paper. Bars lie, grouped by primary loss, so that the names
-    of many objectives can be read. Error bars are one standard error over
-    seeds; a single run has none.
+    This is figure 5 of the paper. Bars are horizontal and grouped by primary
+    loss, so that the names of many objectives are readable. Error bars are one
+    standard error over seeds; a single run has none.
 
     Args:
-        summaries: Rows of `evaluation.summarize_results`, of one setting. Where
-            the metric is missing, there is no bar.
-        metric: Which metric.
-        title: Written above.
+        summaries: Rows from `evaluation.summarize_results`, of one setting.
+            Objectives without the metric have no bar.
+        metric: Name of the metric.
+        title: Title of the figure.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -186,15 +186,15 @@ def error_bars_by_objective(summaries, metric="ece", title=None):
 def error_against_uncertainty(rows, metric="ece", title=None):
     """Draws an error of runs against their mean entropy.
 
-    A small point is a run, a large one the mean over the runs of an objective.
-    Low error at low uncertainty is what one hopes for.
+    Small points are runs, and large points are means over the runs of an
+    objective. A low error at a low uncertainty is best.
 
     Args:
         rows: Result rows of one setting, one dictionary per run: `objective`,
             `average_uncertainty` and the metric; or a pandas frame of them.
-            Those without are left out.
-        metric: Which error.
-        title: Written above.
+            Runs without these values are left out.
+        metric: Name of the error metric.
+        title: Title of the figure.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -218,16 +218,16 @@ def error_against_uncertainty(rows, metric="ece", title=None):
 def accuracy_error_tradeoff(rows, metric="ece", title=None):
     """Draws an error of runs against their accuracy, with the Pareto front.
 
-    A small point is a run, a large one the mean over the runs of an objective.
-    The line is the front of the means: to the left of it and above, every
-    mean is beaten by another in accuracy, error or both.
+    Small points are runs, and large points are means over the runs of an
+    objective. The line is the Pareto front of the means: every mean to the left
+    of it and above is beaten by another one in accuracy, error or both.
 
     Args:
         rows: Result rows of one setting, one dictionary per run: `objective`,
-            `accuracy` and the metric; or a pandas frame of them. Those without
-            are left out.
-        metric: Which error.
-        title: Written above.
+            `accuracy` and the metric; or a pandas frame of them. Runs without
+            these values are left out.
+        metric: Name of the error metric.
+        title: Title of the figure.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -250,7 +250,7 @@ def accuracy_error_tradeoff(rows, metric="ece", title=None):
     ax.plot(
         accuracy,
         error,
-        # Up to an accuracy, the error that has to be accepted for it.
+        # A step shows the lowest error at which an accuracy is reached.
         drawstyle="steps-pre",
         color="black",
         linewidth=1,
@@ -262,13 +262,14 @@ def accuracy_error_tradeoff(rows, metric="ece", title=None):
 
 
 def pareto_front(points):
-    """Finds the points of which none is better in every respect.
+    """Returns which points are on the Pareto front.
 
-    A point is beaten by another that is at least as low in every column and
-    lower in one. Points that are the same do not beat each other.
+    A point is beaten by another point that is at least as low in every column
+    and lower in at least one. Equal points do not beat each other.
 
     Args:
-        points: `(N, D)`, lower is better; hand over minus what should be high.
+        points: `(N, D)`, where lower is better; negate columns for which higher
+            is better.
 
     Returns:
         A boolean array `(N,)`.

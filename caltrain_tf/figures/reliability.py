@@ -22,16 +22,16 @@ _GAP = {
     "edgecolor": _ORANGE,
     "hatch": "///",
 }
-# The accuracy of fewer predictions has a standard error of up to 9 points and
-# more: their bins are drawn faint.
+# Bins with fewer predictions are drawn faint: the standard error of their
+# accuracy can be 9 points or more.
 FEW = 30
 _FAINT = 0.25
-# In parts of the main axes: left, bottom, width and height of the histogram.
+# Left, bottom, width and height of the histogram, relative to the main axes.
 _HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
-# Around the axes and their histogram, in inches.
+# Margins around the axes and their histogram, in inches.
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.65, 0.18, 0.62, 0.45
 _LEGEND = 0.3
-# Diagrams of one figure; more of them would have no room on any page.
+# Largest number of diagrams in one figure; more would not fit on a page.
 _MOST_GROUPS = 60
 
 
@@ -49,23 +49,23 @@ def reliability_diagram(
 ):
     """Draws the accuracy of predictions against their confidence.
 
-    A bar is the accuracy of the predictions whose confidence is in its part
-    of [0, 1], and the hatched gap leads to their mean confidence: a calibrated
-    network has no gaps. Bars of fewer than 30 predictions are faint. Beneath is
-    how many predictions there are, with their mean confidence (orange line) and
-    their accuracy (blue, dashed). The title gives `calibration_error` with its
-    defaults, l2 over as many equal-mass bins, since this is the number that
-    tables report.
+    A bar shows the accuracy of the predictions whose confidence is in its part
+    of [0, 1], and the hatched gap extends to their mean confidence: a
+    calibrated network has no gaps. Bars of fewer than 30 predictions are faint.
+    The histogram below shows the share of predictions in each bin, with the
+    mean confidence (orange line) and the accuracy (blue, dashed) of all
+    predictions. The title gives `calibration_error` with its defaults, l2 over
+    `num_bins` equal-mass bins, because this is the number that tables report.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+        probs: Probabilities or logits, `(..., K)`; `(N,)` or `(..., 1)` for
             those of class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         num_bins: Number of bars.
         from_logits: Whether `probs` holds logits.
         ax: The matplotlib axes to draw on; a new figure when not given. The
             histogram and the legend are placed below them.
-        title: Written above, before the calibration error.
+        title: Title of the figure, before the calibration error.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
@@ -90,7 +90,7 @@ def reliability_diagram(
     error = calibration_error(probs, labels, **options)
     counts = curve.count
     if sample_weight is not None:
-        # How many predictions there are, however much they weigh.
+        # The number of predictions, regardless of their weights.
         options["sample_weight"] = np.asarray(sample_weight) > 0
         counts = reliability_curve(
             probs, labels, binning="equal_width", **options
@@ -117,9 +117,9 @@ def reliability_diagrams(predictions, num_bins=15, from_logits=False):
     """Draws several reliability diagrams side by side.
 
     Args:
-        predictions: From titles to pairs (probabilities or logits, labels),
-            such as those before and after scaling.
-        num_bins: Number of bars of each.
+        predictions: Dictionary from titles to pairs (probabilities or logits,
+            labels), such as those before and after scaling.
+        num_bins: Number of bars of each diagram.
         from_logits: Whether the pairs hold logits.
 
     Returns:
@@ -161,20 +161,20 @@ def group_reliability(
     ignore_class=None,
     sample_weight=None,
 ):
-    """Draws a reliability diagram of all examples, and one of each group.
+    """Draws a reliability diagram of all examples and one of each group.
 
-    Each is that of `reliability_diagram` of the group's examples alone, with
+    Each diagram is the `reliability_diagram` of the examples of a group, with
     their number in the title. `metrics.groupwise` gives the errors as a table.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+        probs: Probabilities or logits, `(..., K)`; `(N,)` or `(..., 1)` for
             those of class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        groups: The group of each example, `(...)` or of the first axes, as of
-            `metrics.groupwise`: at most 60 different ones.
+        groups: The group of each example, `(...)` or of the first axes, as in
+            `metrics.groupwise`; at most 60 different groups.
         num_bins: Number of bars of each diagram.
         from_logits: Whether `probs` holds logits.
-        columns: How many diagrams side by side.
+        columns: Number of diagrams per row.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
@@ -224,19 +224,18 @@ def reliability_from_rows(
 ):
     """Draws a reliability diagram of every objective.
 
-    They are those of `reliability_diagram` of the predictions of all seeds
-    together.
+    Each is a `reliability_diagram` of the predictions of all seeds together.
 
     Args:
         rows: Reliability rows of one setting, one dictionary per bin of a run:
             `objective`, `seed`, `calibrator`, `bin` (from 0), `confidence`,
             `accuracy` and `count`; or a pandas frame of them.
-        calibrator: Which calibrator: `none`, `ts` or `ts_sb_ece`.
-        errors: From objectives to the ECE that is written in the title, such
-            as the means of `evaluation.summarize_results`. Where there is
-            none, it is the l2 error of the bins drawn: "equal-width ECE".
-        num_bins: Number of bins that the rows are of.
-        columns: How many diagrams side by side.
+        calibrator: Name of the calibrator: `none`, `ts` or `ts_sb_ece`.
+        errors: Dictionary from objectives to the ECE in the title, such as the
+            means of `evaluation.summarize_results`. For other objectives, the
+            title has the l2 error of the bins drawn, as "equal-width ECE".
+        num_bins: Number of bins of the rows.
+        columns: Number of diagrams per row.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -262,7 +261,7 @@ def reliability_from_rows(
             share = curve.count / curve.count.sum()
             gaps = np.nan_to_num(curve.confidence - curve.accuracy)
             error = f"equal-width ECE {100 * np.sqrt(share @ gaps**2):.2f}%"
-        # A long name leaves the end of its first line to the second.
+        # The end of a long name is on the second line.
         name, *kind = style.objective_label(objective).split(" (")
         second = " ".join([*(f"({part}" for part in kind), error])
         _draw(ax, curve, curve.count, f"{name}\n{second}", size=8)
@@ -275,16 +274,16 @@ def accuracy_against_confidence(
 ):
     """Draws the accuracy in each bin against its mean confidence.
 
-    Lines below the diagonal are of over-confident networks, lines above it of
-    under-confident ones. Points are means over the predictions of all seeds.
-    Bins of fewer than 30 predictions are faint points beside the line; empty
-    bins have none.
+    Networks are over-confident where their line is below the diagonal and
+    under-confident where it is above. Points are means over the predictions of
+    all seeds. Bins of fewer than 30 predictions are faint points that are not
+    connected to the line; empty bins have no point.
 
     Args:
-        rows: Reliability rows of one setting, as of `reliability_from_rows`.
-        calibrator: Which calibrator: `none`, `ts` or `ts_sb_ece`.
-        num_bins: Number of bins that the rows are of.
-        title: Written above.
+        rows: Reliability rows of one setting, as in `reliability_from_rows`.
+        calibrator: Name of the calibrator: `none`, `ts` or `ts_sb_ece`.
+        num_bins: Number of bins of the rows.
+        title: Title of the figure.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -323,9 +322,9 @@ def accuracy_against_confidence(
 
 
 def _curves_by_objective(rows, calibrator, num_bins):
-    """The reliability curve of all predictions of each objective's runs.
+    """Returns a reliability curve over the runs of each objective.
 
-    In each bin, seeds weigh as much as they have predictions there.
+    In each bin, seeds are weighted by their number of predictions.
     """
     frame = pd.DataFrame(rows)
     style.check_rows("rows", frame)
@@ -338,7 +337,7 @@ def _curves_by_objective(rows, calibrator, num_bins):
     filled = frame[frame["count"] > 0].astype(
         {"confidence": float, "accuracy": float}
     )
-    # Means are rounded, in files too.
+    # The tolerance allows for rounded means.
     places = num_bins * filled["confidence"] - filled["bin"]
     wrong = filled[~places.between(-1e-5, 1 + 1e-5)]
     if len(wrong):
@@ -369,15 +368,15 @@ def _curves_by_objective(rows, calibrator, num_bins):
 
 
 def _new_axes(count, columns=None, width=3.0):
-    """Axes of a new figure, each with room for its title and histogram.
+    """Returns axes of a new figure, with space for titles and histograms.
 
     Args:
-        count: How many.
-        columns: How many side by side; all by default.
-        width: Width of each, in inches.
+        count: Number of axes.
+        columns: Number of axes per row; all by default.
+        width: Width of the axes, in inches.
 
     Returns:
-        A list of axes; above them there is room for `_draw_legend`.
+        A list of axes, with space above them for `_draw_legend`.
     """
     columns = min(columns or count, count)
     rows = math.ceil(count / columns)
@@ -386,7 +385,7 @@ def _new_axes(count, columns=None, width=3.0):
     total_width = columns * (_LEFT + width + _RIGHT)
     total_height = _LEGEND + rows * (height + around)
     figure = style.new_figure(total_width, total_height)
-    # By hand: automatic layouts take no account of the histograms' labels.
+    # Automatic layouts ignore the labels of the histograms.
     figure.subplots_adjust(
         left=_LEFT / total_width,
         right=1 - _RIGHT / total_width,
@@ -399,7 +398,7 @@ def _new_axes(count, columns=None, width=3.0):
 
 
 def _draw_legend(figure):
-    """One legend above all diagrams, where it covers nothing."""
+    """Draws one legend above all diagrams, where it covers nothing."""
     figure.legend(
         handles=_handles(),
         loc="upper center",

@@ -1,4 +1,4 @@
-"""Risk against coverage of a network that may abstain."""
+"""Risk-coverage curves of networks that may abstain."""
 
 import numpy as np
 from matplotlib.ticker import PercentFormatter
@@ -8,7 +8,7 @@ from caltrain_tf.figures.style import new_axes
 from caltrain_tf.metrics import aurc
 from caltrain_tf.metrics import risk_coverage_curve
 
-# More points than these cannot be told apart.
+# More points than this cannot be distinguished in the figure.
 _POINTS = 1000
 
 
@@ -25,18 +25,18 @@ def risk_coverage(
 ):
     """Draws the risk of the most confident predictions against their share.
 
-    The dashed line of the same colour is the best curve that this accuracy
-    allows, with every wrong prediction less confident than every right one.
-    The legend gives the area under the curve, `metrics.aurc`.
+    The dashed line of the same colour is the best possible curve for this
+    accuracy, in which every wrong prediction is less confident than every right
+    one. The legend gives the area under the curve, `metrics.aurc`.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+        probs: Probabilities or logits, `(..., K)`; `(N,)` or `(..., 1)` for
             those of class 1 of a binary problem.
         labels: Class ids `(...)`, or one-hot rows `(..., K)`.
         from_logits: Whether `probs` holds logits.
-        ax: The matplotlib axes to draw on; a new figure when not given. Those
-            of a figure of this function get one more curve.
-        label: What the curve is called in the legend.
+        ax: The matplotlib axes to draw on; a new figure when not given. Pass
+            the axes of an earlier figure to add another curve.
+        label: Name of the curve in the legend.
         multi_label: Whether the columns are binary problems, to be pooled.
         ignore_class: The label of examples that are ignored.
         sample_weight: Weights of the examples, `(...)` or of the first axes.
@@ -65,7 +65,7 @@ def risk_coverage(
         _, ax = new_axes(0.75 * WIDTH)
     coverage, risk = _thinned(curve.coverage, curve.risk)
     (line,) = ax.plot(
-        # Answering any part of the most confident ones has their risk.
+        # The curve is constant below the smallest coverage.
         np.append(0.0, coverage),
         np.append(risk[0], risk),
         label=text if label is None else f"{label}: {text}",
@@ -80,7 +80,7 @@ def risk_coverage(
         linewidth=1,
     )
     ax.set(xlabel="Coverage", ylabel="Risk", xlim=(0, 1))
-    # Of all curves that the axes have by now.
+    # The limit includes all curves in the axes.
     ax.set_ylim(0, max(1.05 * ax.dataLim.y1, 0.01))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(PercentFormatter(1))
@@ -89,7 +89,7 @@ def risk_coverage(
 
 
 def _thinned(coverage, risk):
-    """Points of a curve that are about evenly spaced, with both ends."""
+    """Returns about evenly spaced points of a curve, including both ends."""
     if len(coverage) <= _POINTS:
         return coverage, risk
     chosen = np.searchsorted(coverage, np.linspace(0, 1, _POINTS))

@@ -13,10 +13,10 @@ def shift_lines(means, metric="ece", title=None):
 
     Args:
         means: Dictionaries with `severity`, `mean`, `error` (NaN for none) and
-            one of `calibrator` and `objective`, as of
+            one of `calibrator` and `objective`, as returned by
             `evaluation.means_by_severity` and `evaluation.compare_runs`.
-        metric: Which metric they are of.
-        title: Written above.
+        metric: Name of the metric.
+        title: Title of the figure.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -38,7 +38,7 @@ def shift_lines(means, metric="ece", title=None):
     kind = "objective" if "objective" in frame else "calibrator"
     lines = list(frame.groupby(kind, sort=False))
     figure, ax = style.new_axes(3.8, title)
-    # Side by side, so that bars of lines that touch stay apart.
+    # Offsets keep the error bars of different lines apart.
     step = min(0.06, 0.5 / len(lines))
     for index, (name, points) in enumerate(lines):
         points = points.sort_values("severity")
@@ -74,13 +74,13 @@ def shift_lines(means, metric="ece", title=None):
 
 
 def shift_heatmap(rows, metric="ece", calibrator="none", title=None):
-    """Draws a metric as a map of corruption and severity.
+    """Draws a metric as a heat map over corruption and severity.
 
     Args:
         rows: Rows, as `evaluation.evaluate_shift` returns them.
-        metric: Which metric.
-        calibrator: Which calibrator.
-        title: Written above.
+        metric: Name of the metric.
+        calibrator: Name of the calibrator.
+        title: Title of the figure.
 
     Returns:
         A `matplotlib.figure.Figure`.

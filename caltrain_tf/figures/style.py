@@ -1,4 +1,4 @@
-"""Names, colours and empty axes that all figures share."""
+"""Labels, colours and empty axes shared by all figures."""
 
 import math
 import zlib
@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 _INTERLEAVED = "-interleaved"
-# Losses of other names keep their name.
+# Other losses are labelled with their name.
 _LOSSES = {
     "nll": "NLL",
     "focal": "Focal",
@@ -28,7 +28,7 @@ _LOSSES = {
     "acls": "ACLS",
 }
 _CALIBRATORS = {"none": "no scaling", "dirichlet": "Dirichlet"}
-# Followed by a calibrator's name or nothing: `ece`, `ece_ts`.
+# A calibrator's name may follow: `ece`, `ece_ts`.
 _METRICS = {
     "accuracy": ("Accuracy", "%"),
     "ece": ("ECE", "%"),
@@ -41,8 +41,8 @@ _METRICS = {
     "temperature": ("Temperature", ""),
     "average_uncertainty": ("Average uncertainty", "nats"),
 }
-# Okabe and Ito's palette, which any colour vision can tell apart, and colours
-# at least 15 units of CIELAB from it and from each other, for any vision.
+# Okabe and Ito's palette, which is safe for colour-blind readers, and colours
+# at least 15 CIELAB units from it and from each other for any colour vision.
 OKABE_ITO = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7"),
     *("#56B4E9", "#D55E00", "#000000"),
@@ -78,8 +78,8 @@ _PRIMARY_STYLES = {
 }
 _OTHER_STYLES = (("P", "-.", "+++"), ("X", "-.", "ooo"), ("h", "-.", "***"))
 
-# Width of a figure in inches: text of 8 points stays readable where the figure
-# fills the width of a phone.
+# Width of a figure in inches, at which text of 8 points is readable if the
+# figure fills the width of a phone.
 WIDTH = 4.6
 GREY = "#666666"
 _LEGEND_ROW = 0.19
@@ -88,7 +88,7 @@ _MAX_CHARACTERS = 28
 
 
 def split_objective(objective):
-    """The primary and secondary loss ("" for none), and whether interleaved.
+    """Returns the primary loss, secondary loss ("" for none) and `interleaved`.
 
     Example:
         >>> split_objective("nll+s_avuc-interleaved")
@@ -100,7 +100,7 @@ def split_objective(objective):
 
 
 def loss_label(loss):
-    """The name of a loss in the literature; other names stay as they are.
+    """Returns the name of a loss in the literature; others are unchanged.
 
     Example:
         >>> loss_label("sb_ece"), loss_label("my_loss")
@@ -110,13 +110,13 @@ def loss_label(loss):
 
 
 def objective_label(objective):
-    """The name of an objective in tables and figures.
+    """Returns the label of an objective in tables and figures.
 
     Args:
-        objective: As runs are called: `focal+sb_ece`.
+        objective: Name of an objective, such as `focal+sb_ece`.
 
     Returns:
-        Text.
+        A string.
 
     Example:
         >>> objective_label("focal+sb_ece")
@@ -130,7 +130,7 @@ def objective_label(objective):
 
 
 def calibrator_label(calibrator):
-    """The name of a calibrator; abbreviations are in capitals.
+    """Returns the label of a calibrator, with abbreviations in capitals.
 
     Example:
         >>> calibrator_label("none"), calibrator_label("ts_sb_ece")
@@ -146,14 +146,14 @@ def calibrator_label(calibrator):
 
 
 def metric_label(metric, unit=True):
-    """The name of a metric, and its unit.
+    """Returns the label of a metric with its unit.
 
     Args:
-        metric: As in `results.json`: `ece`, `ece_ts`.
+        metric: Name of a metric in `results.json`, such as `ece` or `ece_ts`.
         unit: Whether to add the unit.
 
     Returns:
-        Text.
+        A string.
 
     Example:
         >>> metric_label("ece_ts_sb_ece"), metric_label("nll")
@@ -167,13 +167,13 @@ def metric_label(metric, unit=True):
 
 
 def metric_factor(metric):
-    """100 for what is shown in percent, else 1."""
+    """Returns 100 for metrics that are shown in percent, otherwise 1."""
     base, _ = _split_metric(metric)
     return 100 if _METRICS.get(base, ("", ""))[1] == "%" else 1
 
 
 class ObjectiveStyle(NamedTuple):
-    """The result of `objective_style`, which describes the fields."""
+    """The result of `objective_style`, whose docstring describes the fields."""
 
     color: str
     marker: str
@@ -182,7 +182,7 @@ class ObjectiveStyle(NamedTuple):
     filled: bool
 
     def line(self):
-        """Arguments of `Axes.plot` and `Axes.errorbar`."""
+        """Returns arguments of `Axes.plot` and `Axes.errorbar`."""
         return {
             "color": self.color,
             "marker": self.marker,
@@ -191,7 +191,7 @@ class ObjectiveStyle(NamedTuple):
         }
 
     def bar(self):
-        """Arguments of `Axes.bar` and `Axes.barh`."""
+        """Returns arguments of `Axes.bar` and `Axes.barh`."""
         return {
             "facecolor": self.color if self.filled else "white",
             "edgecolor": "white" if self.filled else self.color,
@@ -200,16 +200,16 @@ class ObjectiveStyle(NamedTuple):
 
 
 def objective_style(objective):
-    """How an objective is drawn, whatever else is in the figure.
+    """Returns the style of an objective, which is the same in all figures.
 
-    The colour is that of the secondary loss, or of the primary loss where it is
-    alone, from a palette that any colour vision can tell apart. The marker,
-    line style and hatch are those of the primary loss. Interleaved training is
-    drawn hollow.
+    The colour is that of the secondary loss, or of the primary loss if there is
+    no secondary loss, from a palette that is safe for colour-blind readers. The
+    marker, line style and hatch are those of the primary loss. Markers and bars
+    of interleaved training are hollow.
 
     Args:
-        objective: As runs are called: `focal+sb_ece`. Losses of other names
-            get one of the remaining colours and markers, always the same.
+        objective: Name of an objective, such as `focal+sb_ece`. Unknown losses
+            get one of the remaining colours and markers, always the same one.
 
     Returns:
         A named tuple of `color`, `marker`, `linestyle`, `hatch` and `filled`,
@@ -233,15 +233,15 @@ def objective_style(objective):
 
 
 def new_figure(width, height, **options):
-    """An empty figure of a size in inches."""
-    # Without pyplot, which would keep every figure of a long run.
+    """Returns an empty figure; width and height are in inches."""
+    # pyplot would keep every figure of a long run in memory.
     figure = Figure(figsize=(width, height), dpi=120, **options)
     FigureCanvasAgg(figure)
     return figure
 
 
 def new_axes(height, title=None):
-    """A new figure, its height in inches, and its only axes."""
+    """Returns a new figure of a height in inches, and its axes."""
     figure = new_figure(WIDTH, height, layout="constrained")
     ax = figure.subplots()
     ax.spines[["top", "right"]].set_visible(False)
@@ -250,12 +250,13 @@ def new_axes(height, title=None):
 
 
 def legend_below(ax, handles=None, columns=None):
-    """Adds a legend under the axes, and the height that it takes.
+    """Adds a legend below the axes and increases the figure's height for it.
 
     Args:
-        ax: Axes of a figure of `new_axes`.
-        handles: What is in it; all that has a label by default.
-        columns: Number of columns; by default two where they fit.
+        ax: Axes from `new_axes`.
+        handles: Handles of the legend; by default those of all labelled
+            artists.
+        columns: Number of columns; by default two if the labels fit.
     """
     figure = ax.figure
     if handles is None:
@@ -275,10 +276,10 @@ def legend_below(ax, handles=None, columns=None):
 
 
 def check_rows(name, rows):
-    """Raises unless there are rows, all of one setting.
+    """Raises if there are no rows, or rows of several settings.
 
     Args:
-        name: The argument's name, for the error.
+        name: Name of the argument in error messages.
         rows: A pandas frame, with or without the column `setting`.
     """
     if not len(rows):
@@ -298,5 +299,5 @@ def _split_metric(metric):
 
 
 def _pick(choices, name):
-    # Unlike `hash`, the same in every process.
+    # Unlike `hash`, `crc32` is the same in every process.
     return choices[zlib.crc32(name.encode()) % len(choices)]

@@ -1,11 +1,12 @@
-r"""Our metrics and networks in the reports of robustness_metrics.
+r"""Metrics and networks of this package in reports of robustness_metrics.
 
-The package is on no registry:
+robustness_metrics is not on PyPI:
 
     pip install git+https://github.com/google-research/robustness_metrics \
         pandas tabulate tensorflow_hub tensorflow_probability clu tf_keras
 
-Its scripts take a Python file with a function `create`. One of two lines does:
+Its scripts take a Python file with a function `create`. One import in such a
+file is enough, followed by the command:
 
     from caltrain_tf.interop.robustness_metrics import create
 
@@ -14,7 +15,8 @@ Its scripts take a Python file with a function `create`. One of two lines does:
 
 `create` registers the metrics `caltrain_ece`, `caltrain_nll`, ... and the
 reports `caltrain_cifar10` and `caltrain_imagenet`, whose keys are those of
-`robustness_metrics.json`. Its own `ece` fails under Keras 3; ours does not.
+`robustness_metrics.json`. The `ece` of robustness_metrics fails under Keras 3;
+`caltrain_ece` does not.
 """
 
 import json
@@ -45,10 +47,10 @@ _DATASETS = ("cifar10", "imagenet")
 
 
 def register():
-    """Registers our metrics and reports, once.
+    """Registers the metrics and reports of this package, once.
 
-    Metrics take a temperature, which scales the predictions: the spec
-    `caltrain_ece(temperature=1.5)`. Reports take those of calibrators:
+    Metrics take a temperature that scales the predictions, as in the spec
+    `caltrain_ece(temperature=1.5)`. Reports take temperatures by calibrator:
     `caltrain_cifar10(temperatures={'ts': 1.5, 'ts_sb_ece': 1.4})`.
 
     Returns:
@@ -70,19 +72,19 @@ def register():
 
 
 def create(run_dir, calibrator="none", data_dir=None):
-    """Hands a run's network to robustness_metrics.
+    """Returns a run's network in the form that robustness_metrics takes.
 
     Args:
         run_dir: The folder of a finished run.
-        calibrator: `"none"`, `"ts"` or `"ts_sb_ece"`: scale by the temperature
-            of `results.json`. With `"none"` where metrics or reports are given
-            temperatures, which would otherwise scale once more.
+        calibrator: `"ts"` or `"ts_sb_ece"` to scale by the temperature in
+            `results.json`, or `"none"`. Use `"none"` if metrics or reports are
+            given temperatures; otherwise predictions would be scaled twice.
         data_dir: The folder of TensorFlow Datasets.
 
     Returns:
-        `(model, preprocess_fn)`: from batched features with `"image"` to
-        probabilities, and from features with a uint8 image to those with the
-        image in the size that the network takes.
+        `(model, preprocess_fn)`: a function from batched features with
+        `"image"` to probabilities, and a function that resizes the uint8 image
+        of features to the input size of the network.
     """
     register()
     temperature = 1.0
@@ -111,7 +113,7 @@ def create(run_dir, calibrator="none", data_dir=None):
 
 
 def _as_size(image, shape):
-    """Crops as our own evaluation, where an image has another size."""
+    """Crops an image of another size as `data.imagenet.central_crop` does."""
     height, width, _ = shape
     if image.shape[:2] == (height, width):
         return image
@@ -133,15 +135,15 @@ def _metric_class(rm, name, function):
 
         def add_predictions(self, model_predictions, metadata):
             if "element_id" in metadata:
-                # An array of one number, which NumPy 2.4 makes no number.
+                # NumPy 2.4 does not convert an array of one number to a number.
                 (element,) = np.ravel(metadata["element_id"])
                 metadata = {**metadata, "element_id": element}
             super().add_predictions(model_predictions, metadata)
 
         def result(self):
             probs = np.asarray(self._predictions, np.float64)
-            # The logits are gone: any with these probabilities do. A float32
-            # softmax is exactly 0 below its smallest number.
+            # Any logits with these probabilities can be used. Probabilities
+            # below the smallest float32 number are exactly 0.
             tiny = np.finfo(np.float32).tiny
             logits = np.log(np.maximum(probs, tiny)) / self._temperature
             labels = np.asarray(self._labels).reshape(len(probs))

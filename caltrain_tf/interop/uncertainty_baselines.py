@@ -1,8 +1,8 @@
-r"""Our losses in the training loops of Uncertainty Baselines.
+r"""Losses of this package in the training loops of Uncertainty Baselines.
 
-The package's release on the registry has no models, and its sources ask for
-versions that exclude a present TensorFlow. What its Wide ResNets, data sets and
-CIFAR scripts need beside one:
+Its release on PyPI has no models, and its sources require versions that exclude
+current TensorFlow versions. Its Wide ResNets, data sets and CIFAR scripts work
+with a current TensorFlow after:
 
     pip install --no-deps \
         git+https://github.com/google/uncertainty-baselines \
@@ -12,22 +12,22 @@ CIFAR scripts need beside one:
         tensorflow_probability tf_keras
     export TF_USE_LEGACY_KERAS=1
 
-Its models and optimizers are of the older Keras 2 (`tf_keras`); both Keras
-versions live in one process, since a loss is a function of tensors. In a
+Its models and optimizers use the older Keras 2 (`tf_keras`). Both Keras
+versions work in one process, because a loss is a function of tensors. In a
 script such as `baselines/cifar/deterministic.py`, replace
 
     negative_log_likelihood = tf.reduce_mean(
         tf.keras.losses.sparse_categorical_crossentropy(
             labels, logits, from_logits=True))
 
-by a call of the function that `objective` returns:
+with a call of the function that `objective` returns:
 
     train_objective = objective("focal", "sb_ece", beta=1.0)
     ...
     negative_log_likelihood = train_objective(labels, logits)
 
-What follows there stays: the l2 loss is added, and the sum is divided by the
-number of replicas. The calibration loss is that of each replica's batch.
+The rest of the script does not change: it adds the l2 loss and divides the sum
+by the number of replicas. The calibration loss is that of each replica's batch.
 """
 
 import tensorflow as tf
@@ -42,9 +42,9 @@ def objective(primary, secondary=None, beta=1.0, **options):
     Args:
         primary: The name of a loss.
         secondary: The name of a calibration loss, or None.
-        beta: The calibration loss's factor.
-        **options: Options of the primary or the secondary loss, as
-            `secondary_temperature=0.01`, `primary_gamma=3.0`.
+        beta: Weight of the calibration loss.
+        **options: Options of the primary or the secondary loss, such as
+            `secondary_temperature=0.01` or `primary_gamma=3.0`.
 
     Returns:
         A function from `labels`, class ids `(batch,)` or one-hot, and `logits`
@@ -80,7 +80,7 @@ def objective(primary, secondary=None, beta=1.0, **options):
     def loss(labels, logits):
         labels = tf.convert_to_tensor(labels)
         logits = tf.cast(logits, tf.float32)
-        # `call`, since `__call__` of Keras 3 divides by the replicas itself.
+        # `__call__` of Keras 3 would divide by the number of replicas.
         value = tf.reduce_mean(first.call(labels, logits))
         if second is not None:
             value += beta * tf.reduce_mean(second.call(labels, logits))

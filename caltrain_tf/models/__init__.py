@@ -4,7 +4,7 @@
 |---|---|
 | `wrn-<depth>-<width>` | `wide_resnet` |
 | `resnet-50` | `resnet50` |
-| `MobileNetV2`, ... | of `keras.applications` |
+| `MobileNetV2`, ... | any model of `keras.applications` |
 | `path/model.keras` | `load` |
 """
 

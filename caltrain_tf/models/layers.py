@@ -1,4 +1,4 @@
-"""The layers that both families of networks are built from."""
+"""Layers shared by the wide residual networks and ResNet-50."""
 
 import keras
 from keras import layers
@@ -7,7 +7,7 @@ from caltrain_tf.layers import BatchNormalization
 
 
 def convolution(x, filters, kernel_size, *, name, strides=1, padding="same"):
-    """Applies a convolution without bias, He-initialised."""
+    """Applies a convolution without bias and with He initialisation."""
     return layers.Conv2D(
         filters,
         kernel_size,
@@ -25,10 +25,11 @@ def batch_norm(x, *, name):
 
 
 def logits(x, num_classes, *, kernel_initializer):
-    """Averages over space and classifies, in float32 under any policy.
+    """Applies global average pooling and a dense layer that returns logits.
 
-    A bfloat16 logit has 8 bits: confidences close to 1 would be rounded
-    together before any calibration loss sees them.
+    Both are computed in float32 under any dtype policy. A bfloat16 logit has 8
+    bits of precision, so different confidences close to 1 would be rounded to
+    the same value before a calibration loss sees them.
     """
     x = layers.GlobalAveragePooling2D(dtype="float32", name="pool")(x)
     return layers.Dense(
@@ -40,7 +41,7 @@ def logits(x, num_classes, *, kernel_initializer):
 
 
 def check_sizes(input_shape, num_classes):
-    """Raises unless the shape is (height, width, channels) and classes >= 1."""
+    """Raises if the shape is not (height, width, channels) or classes < 1."""
     shape = tuple(input_shape)
     is_image = len(shape) == 3 and all(
         isinstance(size, int) and size >= 1 for size in shape

@@ -1,4 +1,4 @@
-"""Networks by name, as flags and configuration files spell them."""
+"""Looks up networks by the names used in flags and configuration files."""
 
 import difflib
 import os
@@ -13,21 +13,22 @@ from caltrain_tf.models.resnet50 import resnet50
 from caltrain_tf.models.wide_resnet import wide_resnet
 
 _WIDE_RESNET = re.compile(r"wrn-(\d+)-(\d+)")
-# To guess from when a name is wrong; every WRN-n-k can be had.
+# Suggestions for misspelled names; `get` builds any other WRN-n-k too.
 _COMMON = ("resnet-50", "wrn-10-1", "wrn-16-4", "wrn-28-10", "wrn-40-2")
 
 
 def get(identifier, **options):
-    """Returns the network that `identifier` stands for.
+    """Returns the network that `identifier` names.
 
     Args:
-        identifier: `"wrn-<depth>-<width>"` or `"resnet-50"`; a name of
-            `keras.applications`, such as `"MobileNetV2"`, which has no weights
-            yet; the path of a `.keras` file; a dict (or `ConfigDict`) of such
-            a name and options; or a `keras.Model`, which is returned as it is.
-        **options: Options that a name or config leaves open, such as
-            `input_shape` and `num_classes`. A network of a file must have
-            these.
+        identifier: `"wrn-<depth>-<width>"` or `"resnet-50"`; the name of a
+            model of `keras.applications`, such as `"MobileNetV2"`, which is
+            built without pretrained weights; the path of a `.keras` file; a
+            dict (or `ConfigDict`) with such a `name` and options; or a
+            `keras.Model`, which is returned unchanged.
+        **options: Options that the name or the dict does not set, such as
+            `input_shape` and `num_classes`. A network loaded from a file must
+            match them.
 
     Returns:
         A `keras.Model` that returns logits.
@@ -70,13 +71,14 @@ def get(identifier, **options):
 
 
 def load(path):
-    """Returns the network of a `.keras` file, local or of a bucket.
+    """Loads a network from a `.keras` file.
 
     Args:
-        path: The file, of this package or of anyone's.
+        path: The file, local or in a bucket. It need not have been written by
+            this package.
 
     Returns:
-        A `keras.Model`, which is not compiled.
+        A `keras.Model` that is not compiled.
     """
     with tempfile.TemporaryDirectory() as folder:
         local = path

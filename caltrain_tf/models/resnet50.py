@@ -14,11 +14,12 @@ _STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
 
 
 def resnet50(input_shape=(224, 224, 3), num_classes=1000, name=None):
-    """Builds ResNet-50 v1.5: the stride is in a block's 3x3 convolution.
+    """Builds ResNet-50 v1.5, which strides in the 3x3 convolutions.
 
-    A 7x7 convolution and a max pooling, each of stride 2, then four stages of
-    3, 4, 6 and 3 bottleneck blocks that end in 256, 512, 1024 and 2048
-    channels. There is no l2 penalty inside: weight decay belongs to training.
+    The network has a 7x7 convolution and a max pooling, both with stride 2,
+    followed by four stages of 3, 4, 6 and 3 bottleneck blocks with 256, 512,
+    1024 and 2048 output channels. It has no l2 penalty of its own: weight decay
+    is an option of training.
 
     Args:
         input_shape: (height, width, channels).
@@ -39,7 +40,7 @@ def resnet50(input_shape=(224, 224, 3), num_classes=1000, name=None):
     """
     check_sizes(input_shape, num_classes)
     image = image_input(input_shape)
-    # Padded alike on both sides; "same" would pad by 2 and 3.
+    # Pads both sides equally; "same" would pad by 2 and 3.
     x = layers.ZeroPadding2D(3, name="stem_pad")(image)
     x = convolution(x, 64, 7, strides=2, padding="valid", name="stem_conv")
     x = batch_norm(x, name="stem_bn")
@@ -59,7 +60,7 @@ def resnet50(input_shape=(224, 224, 3), num_classes=1000, name=None):
 
 
 def _block(x, filters, strides, *, name):
-    """A 1x1, a 3x3 and a 1x1 convolution around a shortcut."""
+    """Applies a 1x1, a 3x3 and a 1x1 convolution and adds the shortcut."""
     y = convolution(x, filters, 1, name=f"{name}_conv1")
     y = batch_norm(y, name=f"{name}_bn1")
     y = layers.ReLU(name=f"{name}_relu1")(y)

@@ -16,11 +16,12 @@ def wide_resnet(
 ):
     """Builds WRN-n-k: n convolutions deep, k times as wide as a ResNet.
 
-    Three groups of (n - 4) / 6 pre-activation blocks with 16k, 32k and 64k
-    filters; the second and the third group halve the image. As in Uncertainty
-    Baselines, a block whose shape changes has a 1x1 convolution of its raw
-    input as shortcut. There is no dropout, and no l2 penalty inside: weight
-    decay belongs to training.
+    The network has three groups of (n - 4) / 6 pre-activation blocks with 16k,
+    32k and 64k filters; the second and the third group halve the image size. As
+    in Uncertainty Baselines, the shortcut of a block that changes the shape is
+    a 1x1 convolution of the block's input before normalisation. The network has
+    no dropout and no l2 penalty of its own: weight decay is an option of
+    training.
 
     Args:
         depth: n, which must be 6m + 4: 10, 16, 22, 28, 40...
@@ -66,7 +67,7 @@ def wide_resnet(
 
 
 def _block(x, filters, strides, *, name):
-    """Two 3x3 convolutions, each after its normalisation and activation."""
+    """Applies two 3x3 convolutions, each after batch norm and ReLU."""
     y = batch_norm(x, name=f"{name}_bn1")
     y = layers.ReLU(name=f"{name}_relu1")(y)
     y = convolution(y, filters, 3, strides=strides, name=f"{name}_conv1")

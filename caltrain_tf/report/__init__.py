@@ -1,4 +1,4 @@
-"""Runs in, a page of tables and figures out."""
+"""Reports: pages of tables and figures about finished runs."""
 
 from caltrain_tf.report.collect import Rows
 from caltrain_tf.report.collect import collect

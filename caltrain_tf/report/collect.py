@@ -1,4 +1,4 @@
-"""Runs in, the rows of a report out; rows as a folder of CSV files."""
+"""Collects the rows of a report from runs, or from a folder of CSV files."""
 
 import json
 import math
@@ -40,17 +40,17 @@ _TEXT = frozenset(
 )
 _WHOLE = ("seed", "bin", "count", "severity")
 _COUNTS = ("test_examples", "shift_examples")
-# Of an empty bin.
+# Columns that have no value for an empty bin.
 _MAY_BE_EMPTY = ("confidence", "accuracy")
-# In the order of the paper's tables; others come after.
+# In the order of the paper's tables; other losses follow.
 _PRIMARIES = ("nll", "focal", "mse", "dual_focal", "bsce_gra")
 _SECONDARIES = (
     *("", "avuc", "avuc_gs", "mmce", "sb_ece", "s_avuc", "sb_marginal_ece"),
     *("esd", "mdca", "dca", "mbls", "acls"),
 )
 _RUN = ["setting", "objective", "seed"]
-# Parts of a configuration by which objectives differ, and those that do not
-# change the trained network.
+# Parts of a configuration that differ between objectives, or that do not change
+# the trained network.
 _NOT_SHARED = (
     *("seed", "loss", "interleaved", "optimizer.l2"),
     *("checkpoint_every_steps", "evaluate_every", "keep_checkpoints", "search"),
@@ -64,20 +64,21 @@ _DATA = {
 
 
 class Rows(NamedTuple):
-    """Everything that a report shows, as pandas frames.
+    """The data of a report, as pandas frames.
 
     Attributes:
         results: One row per run: `setting`, `objective`, `primary`,
             `secondary` (empty for none), `interleaved`, `seed`,
             `hyperparameters`, every number of its `results.json`, and
-            `test_examples` and `shift_examples`, how many images the test split
-            and each set of the shift benchmark have (missing where unknown).
+            `test_examples` and `shift_examples`, the numbers of images in the
+            test split and in each set of the shift benchmark (missing if
+            unknown).
         reliability: One row per bin of a run: `setting`, `objective`, `seed`,
             `calibrator`, `bin`, `confidence`, `accuracy` and `count`; NaN for
             an empty bin.
         shift: `setting`, `objective`, `seed` and the columns of a run's
             `shift.csv`.
-        left_out: `folder`, `part` and `reason` of what could not be read.
+        left_out: `folder`, `part` and `reason` of data that could not be read.
     """
 
     results: pd.DataFrame
@@ -87,31 +88,32 @@ class Rows(NamedTuple):
 
 
 def make_rows(results=(), reliability=(), shift=(), left_out=()):
-    """Returns `Rows` of dictionaries, with their columns even where empty."""
+    """Returns `Rows` from dictionaries; empty frames have their columns too."""
     parts = (results, reliability, shift, left_out)
     frames = [
         pd.DataFrame(part) if len(part) else pd.DataFrame(columns=list(columns))
         for part, columns in zip(parts, _REQUIRED.values(), strict=True)
     ]
-    # Whole numbers, although some may be missing.
+    # A type for integers that may be missing.
     counts = [key for key in _COUNTS if key in frames[0]]
     frames[0] = frames[0].astype(dict.fromkeys(counts, "Int64"))
     return Rows(*frames)
 
 
 def collect(paths, *, dirichlet=False, progress=lambda text: None):
-    """Reads runs as the rows of a report.
+    """Returns the rows of a report about runs.
 
-    What cannot be read, or is not finished, is left out, and listed.
+    Runs that are unfinished or cannot be read are left out and listed in
+    `left_out`.
 
     Args:
-        paths: Folders of runs, at any depth, or of rows; local or of a bucket.
-        dirichlet: Whether to fit Dirichlet calibration where `results.json`
-            does not have it already.
+        paths: Folders of runs, at any depth, or of rows; local or in a bucket.
+        dirichlet: Whether to fit Dirichlet calibration if `results.json` does
+            not have it already.
         progress: Called with a text for every run.
 
     Returns:
-        A `Rows`, sorted, without repetitions.
+        A sorted `Rows` without repetitions.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     parts, runs, left_out, seen = [], [], [], set()
@@ -157,7 +159,7 @@ def read_rows(folder):
     """Reads the rows of an earlier report.
 
     Args:
-        folder: With `results.csv`, and where there are any `reliability.csv`,
+        folder: A folder with `results.csv`, and optionally `reliability.csv`,
             `shift.csv` and `left_out.csv`.
 
     Returns:
@@ -177,9 +179,9 @@ def read_rows(folder):
 
 
 def rows_files(rows):
-    """Returns rows as the texts of CSV files, by name.
+    """Returns the texts of CSV files by name.
 
-    Numbers are written so that they come back to the last bit.
+    Numbers are written with full precision, so reading restores them exactly.
 
     Args:
         rows: A `Rows`.
@@ -192,7 +194,7 @@ def rows_files(rows):
 
 
 def setting_title(setting):
-    """Returns the name of a setting as a person would say it.
+    """Returns a readable title of a setting.
 
     Example:
         >>> setting_title("cifar10 wrn-10-1 train[:2000] 20 epochs batch 64")
@@ -234,7 +236,7 @@ def _has_rows(path):
 
 
 def _find_folders(path):
-    """The folders under a path that look like runs, finished or not."""
+    """Returns the folders under a path that look like runs, finished or not."""
     folders = sorted(
         files.as_path(folder)
         for folder, _, names in path.walk()
@@ -250,7 +252,7 @@ def _find_folders(path):
 
 
 def _read_run(folder):
-    """Reads what every run has to have: its configuration and results."""
+    """Reads the configuration and the results of a run."""
     for name in ("config.json", "results.json"):
         if not (folder / name).exists():
             raise ValueError(f"not finished: no {name}")
@@ -259,7 +261,7 @@ def _read_run(folder):
             json.loads((folder / name).read_text())
             for name in ("config.json", "results.json")
         )
-        # Everything that is read of it later.
+        # Raises here if something that is needed later is missing.
         _setting_names([config])
         _hyperparameters(config)
         int(config["seed"])
@@ -277,7 +279,7 @@ def _read_run(folder):
 
 
 def _run_rows(folder, config, results, setting, dirichlet):
-    """The `Rows` of a run; parts that it does not have are empty."""
+    """Returns the `Rows` of a run; parts that it does not have are empty."""
     loss, interleaved = config["loss"], bool(config["interleaved"]["enabled"])
     objective = "+".join(filter(None, (loss["primary"], loss.get("secondary"))))
     objective += "-interleaved" * interleaved
@@ -327,7 +329,7 @@ def _run_rows(folder, config, results, setting, dirichlet):
 
 
 def _load_splits(folder):
-    """The logits and labels of the calibration and the test split."""
+    """Returns the logits and labels of the calibration and test splits."""
     return {
         split: evaluation.load_predictions(
             folder / "predictions" / f"{split}.npz"
@@ -337,13 +339,13 @@ def _load_splits(folder):
 
 
 def _shift_examples(folder):
-    """How many images each set of a run's shift benchmark has."""
+    """Returns the number of images in each set of a run's shift benchmark."""
     path = folder / "predictions" / "shift.json"
     return json.loads(path.read_text()).get("num_examples")
 
 
 def _reliability_rows(splits):
-    """Reliability of the test split before and after scaling."""
+    """Returns the reliability of the test split before and after scaling."""
     logits, labels = splits["test"]
     outputs = {"none": logits}
     calibrators = evaluation.fit_calibrators(*splits["calibration"])
@@ -361,7 +363,7 @@ def _reliability_rows(splits):
 
 
 def _dirichlet_results(splits):
-    """Accuracy, ECE and NLL of the test split after Dirichlet calibration."""
+    """Returns test accuracy, ECE and NLL after Dirichlet calibration."""
     calibrator = posthoc.DirichletCalibration().fit(*splits["calibration"])
     logits, labels = splits["test"]
     measured = evaluation.measure(calibrator.transform(logits), labels)
@@ -371,15 +373,15 @@ def _dirichlet_results(splits):
 
 
 def _setting_names(configs):
-    """Names the setting of every run.
+    """Returns the name of the setting of every run.
 
-    A setting is everything of a configuration except the seed, the objective
-    with its hyperparameters, and what does not change the trained network.
+    A setting is a configuration without the seed, the objective with its
+    hyperparameters, and options that do not change the trained network.
 
     Returns:
-        A text per configuration, the same for those that share a setting: data
-        set, network, training split, epochs and batch size, and where other
-        settings share these, what else it differs by.
+        One text per configuration, the same for configurations that share a
+        setting: data set, network, training split, epochs and batch size, and,
+        if several settings share these, the options by which they differ.
     """
     names, shared = [], []
     for config in configs:
@@ -415,7 +417,7 @@ def _flat(config, prefix=""):
 
 
 def _hyperparameters(config):
-    """What the objective of a run was trained with, as a text."""
+    """Returns the hyperparameters of a run's objective as text."""
     loss = config["loss"]
     parts = [loss["primary"], loss.get("secondary")]
     options = loss.get("options", {})
@@ -470,7 +472,7 @@ def _sorted(rows):
     results = rows.results.iloc[ranks].reset_index(drop=True)
 
     def by_run(part):
-        # Rows of a run that is not there have no place on the page.
+        # Rows of runs without results are dropped.
         place = results[_RUN].reset_index(names="place")
         merged = part.merge(place, on=_RUN) if len(part) else part
         if len(merged):
@@ -483,11 +485,11 @@ def _sorted(rows):
 
 
 def _read_csv(path):
-    """Reads a CSV file of rows, or says what is wrong with it."""
+    """Reads a CSV file of rows; raises if it is invalid."""
     required = _REQUIRED[path.name]
     try:
         with path.open() as file, warnings.catch_warnings():
-            # Lines that are too long.
+            # pandas warns about lines with too many columns.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
                 file, dtype=str, na_filter=False, index_col=False
@@ -513,7 +515,7 @@ def _read_column(key, texts, required):
             return texts.map({"True": True, "False": False}.__getitem__)
         if key in _WHOLE:
             return texts.map(int)
-        # Python's parser, which is exact to the last bit.
+        # Python's parser is exact; that of pandas may not be.
         numbers = texts.map(lambda text: float(text or "nan"))
     except (KeyError, ValueError) as error:
         raise ValueError(f"{key} has a wrong value, {error}") from error

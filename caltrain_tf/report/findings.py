@@ -1,4 +1,4 @@
-"""What was found in a setting, in a few sentences."""
+"""Summarises the results of a setting in a few sentences."""
 
 import math
 
@@ -13,14 +13,14 @@ SHIFT_COMMAND = "python baselines/shift_benchmark.py --run_dir=RUNS"
 
 
 def findings(results, shift):
-    """Says what was found in one setting, in a few sentences.
+    """Returns a summary of the results of one setting, in a few sentences.
 
     Args:
         results: Result rows of the setting.
-        shift: Its shift rows.
+        shift: Shift rows of the setting.
 
     Returns:
-        Pairs of a few words, on what it is about, and a text.
+        Pairs of a short title and a text.
     """
     keys = [key for key in results if key == "ece" or key.startswith("ece_")]
     keys = [key for key in keys if results[key].notna().any()]
@@ -104,7 +104,7 @@ def _gain_text(best, summaries, tests):
 
 
 def _test_text(test, summaries, tests):
-    """Says how an objective differs from its primary loss alone."""
+    """Returns how an objective differs from its primary loss alone, as text."""
     gain = -test["difference"]
     less = "less" if gain >= 0 else "more"
     text = (
@@ -215,7 +215,7 @@ def _percent(summary, key):
 
 
 def _p(value):
-    # Not to be broken at the end of a line.
+    # Non-breaking spaces keep the parts on one line.
     text = f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 

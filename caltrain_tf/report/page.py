@@ -1,4 +1,4 @@
-"""Rows in, a self-contained page with its rows and tables beside it out."""
+"""Writes a report: a self-contained page, and its rows and tables as files."""
 
 import base64
 import datetime
@@ -28,9 +28,9 @@ from caltrain_tf.report.findings import word_list
 from caltrain_tf.report.tables import ECE
 from caltrain_tf.report.tables import common_shift
 
-# What an earlier report is recognised by.
+# Text by which an earlier report is recognised.
 GENERATOR = "caltrain_tf report"
-# CSS pixels per inch, and how many dots are drawn for each of them.
+# CSS pixels per inch, and image pixels per CSS pixel.
 _PIXELS, _DOTS = 96, 2
 
 _TRAIN = (
@@ -45,8 +45,8 @@ _TWO_SEEDS = (
 _RESULTS = "results.json with this measure", _TRAIN
 _SHIFTED = "the shift benchmark of the runs", SHIFT_COMMAND
 _OUTPUTS = "predictions/calibration.npz and predictions/test.npz", SHIFT_COMMAND
-# Tables before and after the figures: their titles, and what they need and how
-# to get it where they cannot be made.
+# Tables before and after the figures: their titles, the data that they need,
+# and the command that computes the data.
 _FIRST = {
     "results": ("Accuracy and calibration error", *_RESULTS),
     "significance": ("Significance of a secondary loss", *_TWO_SEEDS),
@@ -81,17 +81,17 @@ def write_report(
     overwrite=False,
     progress=lambda text: None,
 ):
-    """Writes a self-contained page, and its rows and tables beside it.
+    """Writes a self-contained page, and its rows and tables next to it.
 
-    `report.html` comes with `report_rows/`, from which `collect` makes the same
-    page again, and `report_tables/` with every table as CSV, Markdown and
-    LaTeX. The footer has the date; with `SOURCE_DATE_EPOCH` set, as for
-    reproducible builds, that one.
+    Next to `report.html` are `report_rows/`, which `collect` reads to make the
+    same page again, and `report_tables/` with every table as CSV, Markdown and
+    LaTeX. The footer has the current date, or that of `SOURCE_DATE_EPOCH` if it
+    is set for reproducible builds.
 
     Args:
-        rows: A `Rows`, as of `collect`.
-        output: The page's path, local or of a bucket.
-        command: The command that makes it, for the footer.
+        rows: A `Rows`, as returned by `collect`.
+        output: The page's path, local or in a bucket.
+        command: The command that makes the page, for the footer.
         overwrite: Whether to replace files that are not of an earlier report.
         progress: Called with a text for every figure.
 
@@ -100,7 +100,7 @@ def write_report(
         files.
     """
     output = files.as_path(output)
-    # Before anything is drawn.
+    # Checked before anything is drawn.
     is_report = _is_report(output)
     if not overwrite and output.exists() and not is_report:
         raise ValueError(
@@ -128,10 +128,11 @@ class Drawing(NamedTuple):
     """A figure that a report may have.
 
     Attributes:
-        title: What it shows.
-        draw: From `Rows` of one setting to a figure and its caption, or None
-            where they do not allow it.
-        needs: What that would take, and the command that gets it.
+        title: Title of the figure.
+        draw: Function from the `Rows` of one setting to a figure and its
+            caption, or to None if the rows lack the data.
+        needs: The data that the figure needs, and the command that computes
+            them.
     """
 
     title: str
@@ -281,9 +282,9 @@ _EFFECTS = Drawing(
 
 
 def _drawings(calibrators):
-    """The figures of a setting whose shift rows have these calibrators."""
+    """Returns the figures of a setting with these calibrators under shift."""
     ts, two = _after("ts"), ("two objectives", _TRAIN)
-    # Pairs stand side by side on a wide screen.
+    # On a wide screen, pairs of figures are side by side.
     return [
         Drawing("ECE by objective", _bars("ece", "ECE"), _RESULTS),
         Drawing(f"ECE by objective{ts}", _bars("ece_ts", f"ECE{ts}"), _RESULTS),
@@ -316,7 +317,7 @@ def _after(calibrator):
 
 
 def _page(rows, tables, command, progress):
-    """Returns the page, with everything inside it."""
+    """Returns the self-contained page as text."""
     settings = list(rows.results["setting"].unique())
     missing, numbers = {}, iter(range(1, 10_000))
 
@@ -403,7 +404,7 @@ def _page(rows, tables, command, progress):
 
 
 def _table_context(table):
-    """What the template needs of a table."""
+    """Returns the variables of a table for the template."""
     kinds = tables_.is_text(table)
     columns = list(table.texts)
     lines, group = [], None
@@ -433,10 +434,10 @@ def _table_context(table):
 
 
 def _image(figure):
-    """A figure as a PNG image for fine screens, inside its own address."""
+    """Returns a figure as the data URL of a high-resolution PNG image."""
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, dpi=_DOTS * _PIXELS, facecolor="white")
-    # A third of the size of matplotlib's own, and no difference to be seen.
+    # A third of the size of matplotlib's file, without a visible difference.
     image = Image.open(drawn).convert("RGB").quantize(128, dither=0)
     image.save(small, "png", optimize=True)
     data = base64.b64encode(small.getvalue()).decode()
@@ -448,7 +449,7 @@ def _image(figure):
 
 
 def _write(output, page, rows, tables, overwrite):
-    """Writes the page and, before it, its rows and tables beside it."""
+    """Writes the rows and tables of the page, and then the page."""
     folders = {
         output.with_name(f"{output.stem}_rows"): (rows, ROWS_FILES),
         output.with_name(f"{output.stem}_tables"): (
@@ -481,7 +482,7 @@ def _write(output, page, rows, tables, overwrite):
             )
     for path in stale:
         path.unlink()
-    # The page is last: where it is, everything is.
+    # The page is written last, so that all files exist if it does.
     for path, text in {**texts, output: page}.items():
         files.write_text(path, text)
     return [*map(os.fspath, texts), os.fspath(output)]
@@ -504,7 +505,7 @@ def _date():
 
 
 def _trained(results):
-    """Says which objectives were trained with which seeds."""
+    """Returns which objectives were trained with which seeds, as text."""
     seeds = results.groupby("objective", sort=False)["seed"].agg(
         lambda numbers: tuple(sorted(numbers))
     )
@@ -518,7 +519,7 @@ def _trained(results):
 
 
 def _seeds(rows):
-    """Says how many seeds the objectives of rows have."""
+    """Returns the number of seeds per objective as text."""
     counts = rows.groupby(["setting", "objective"])["seed"].nunique()
     least, most = counts.min(), counts.max()
     number = str(least) if least == most else f"{least} to {most}"

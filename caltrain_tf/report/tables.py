@@ -1,7 +1,7 @@
-"""The tables of a report, and how they are written.
+"""The tables of a report, and their file formats.
 
-A `Table` holds numbers, for CSV, and the same as texts, for the page, Markdown,
-LaTeX and the terminal. `build_tables` makes all tables of a report.
+A `Table` holds numbers for CSV, and the same numbers as texts for the page,
+Markdown, LaTeX and the terminal. `build_tables` makes all tables of a report.
 """
 
 import math
@@ -13,7 +13,7 @@ from caltrain_tf import evaluation
 from caltrain_tf.figures import calibrator_label
 from caltrain_tf.figures import objective_label
 
-# Measures: title, factor and digits.
+# Title, factor and number of digits of each measure.
 _MEASURES = {
     "accuracy": ("Accuracy (%)", 100, 2),
     "ece": ("ECE (%)", 100, 2),
@@ -54,7 +54,7 @@ _TEST_NOTE = (
     "flips can give no p below 2 / 2^n, the last column, however clear the "
     "difference."
 )
-# What LaTeX captions need escaped; cells and titles are escaped by pandas.
+# Escapes for LaTeX captions; pandas escapes cells and titles.
 _CAPTION = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -64,7 +64,7 @@ _CAPTION = str.maketrans(
     }
 )
 _LATEX = {"±": r"$\pm$", "−": "$-$", "–": "--", "†": r"$\dagger$"}
-# Characters that Markdown could take for markup.
+# Characters that Markdown could interpret as markup.
 _MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_|<>[]"})
 
 
@@ -72,13 +72,14 @@ class Table(NamedTuple):
     """A table of one setting.
 
     Attributes:
-        title: What it shows.
-        note: How it was computed.
+        title: Title of the table.
+        note: Note on how the table was computed.
         numbers: A frame of plain numbers, for CSV.
         texts: A frame of the cells as they are shown.
-        best: A frame of the same shape: which cells are marked.
-        aside: Whether each row does not compete, for its accuracy.
-        group: The column that the page groups rows by, or None.
+        best: A boolean frame of the same shape, true for marked cells.
+        aside: Whether each row is excluded from the comparison because it gives
+            up too much accuracy.
+        group: The column by which the page groups rows, or None.
     """
 
     title: str
@@ -97,8 +98,8 @@ def build_tables(rows):
         rows: A `Rows`.
 
     Returns:
-        From the names of the files to dictionaries from settings to `Table`s;
-        what cannot be made of the rows is absent.
+        A dictionary from file names to dictionaries from settings to `Table`s.
+        Tables for which the rows lack the data are absent.
     """
     tables = {}
     for name, build in _BUILDERS.items():
@@ -111,14 +112,14 @@ def build_tables(rows):
 
 
 def of_setting(rows, setting):
-    """The `Rows` of one setting."""
+    """Returns the `Rows` of one setting."""
     *parts, left_out = rows
     here = [part[part["setting"] == setting] for part in parts]
     return type(rows)(*here, left_out)
 
 
 def text_of(number, error=math.nan, factor=100, digits=2):
-    """Returns a number as it is shown, in percent unless told otherwise.
+    """Returns a number as text, in percent by default.
 
     Example:
         >>> text_of(0.125, 0.01)
@@ -135,16 +136,16 @@ def text_of(number, error=math.nan, factor=100, digits=2):
 
 
 def common_shift(shift, calibrator, metric="ece"):
-    """Means under shift, over the sets that all runs were measured on.
+    """Returns means under shift over the sets that all runs have.
 
     Args:
         shift: Shift rows of one setting.
-        calibrator: Which calibrator.
-        metric: Which metric.
+        calibrator: Name of the calibrator.
+        metric: Name of the metric.
 
     Returns:
-        The rows of `evaluation.compare_runs`, none where the runs share no
-        corrupted set; and the number of corruptions.
+        The rows of `evaluation.compare_runs`, which are empty if the runs share
+        no corrupted set, and the number of corruptions.
     """
     here = shift[
         (shift["calibrator"] == calibrator) & (shift["metric"] == metric)
@@ -164,14 +165,14 @@ def common_shift(shift, calibrator, metric="ece"):
         )
     ]
     means = evaluation.compare_runs(pairs, metric, calibrator)
-    # In the order of the rows.
+    # Keeps the order of the rows.
     order = [objective for objective, _ in pairs]
     means.sort(key=lambda row: (order.index(row["objective"]), row["severity"]))
     return means, corruptions
 
 
 def shift_images(results):
-    """Says how many images each shifted set has, or "" where unknown."""
+    """Returns the number of images in a shifted set as text, "" if unknown."""
     counts = results.get("shift_examples", pd.Series(dtype=float)).dropna()
     counts = sorted(set(counts.astype(int)))
     return " or ".join(f"{count:,}" for count in counts)
@@ -181,7 +182,7 @@ def table_files(tables):
     """Returns the tables as texts of CSV, Markdown and LaTeX files, by name.
 
     Args:
-        tables: Tables of `build_tables`.
+        tables: Tables from `build_tables`.
     """
     texts = {}
     for name, made in tables.items():
@@ -198,7 +199,7 @@ def table_files(tables):
 
 
 def table_names():
-    """The names of all files that `table_files` may return."""
+    """Returns the names of all files that `table_files` may return."""
     endings = ("csv", "md", "tex")
     return [f"{name}.{ending}" for name in _BUILDERS for ending in endings]
 
@@ -215,7 +216,7 @@ def to_text(table):
 
 
 def is_text(table):
-    """Whether each column holds texts, which are aligned at the left."""
+    """Returns whether each column holds texts, which are left-aligned."""
     return [
         column in ("Objective", "Against", "Scaling", "Hyperparameters")
         for column in table.texts
@@ -275,7 +276,7 @@ def _latex(tables):
 
 
 def _measure(key):
-    """Title, factor and digits of a measure, of any calibrator."""
+    """Returns title, factor and digits of a measure with any calibrator."""
     if key in _MEASURES:
         return _MEASURES[key]
     calibrator = calibrator_label(key.removeprefix("ece_"))
@@ -283,9 +284,9 @@ def _measure(key):
 
 
 def _measure_table(results, keys, title, note):
-    """Means ± standard errors of measures, the best marked.
+    """Returns a table of means ± standard errors, with the best marked.
 
-    A single run, or a single objective, is the best of nothing.
+    Single runs, and a single objective, are not marked as best.
     """
     keys = [
         key for key in keys if key in results and results[key].notna().any()
@@ -297,7 +298,7 @@ def _measure_table(results, keys, title, note):
     for summary in summaries:
         mean, error = summary["mean"], summary["error"]
         aside = not summary["within_accuracy"]
-        # Of the measure that the fewest runs have.
+        # The count of the measure that the fewest runs have.
         counts = [summary["count"][key] for key in keys if key in mean]
         line = {
             "objective": summary["objective"],
@@ -409,7 +410,10 @@ def _significance_table(metric, comparison, title, note):
 
 
 def _shift_table(results, shift):
-    """ECE by scaling, objective and severity; the best of each is marked."""
+    """Returns a table of ECE by scaling, objective and severity.
+
+    The best objective of each scaling and severity is marked.
+    """
     summaries = evaluation.summarize_results(results, ["ece"])
     aside = {s["objective"]: not s["within_accuracy"] for s in summaries}
     lines = []
@@ -492,7 +496,7 @@ def _shift_note(results, corruptions, images):
 
 
 def _hyperparameter_table(results, shift):
-    """One row per objective and its hyperparameters, which seeds may share."""
+    """Returns a table with one row per objective and its hyperparameters."""
     if "hyperparameters" not in results:
         results = results.assign(hyperparameters="")
     numbers = (
@@ -517,7 +521,7 @@ def _hyperparameter_table(results, shift):
 
 
 def _plain_table(title, note, numbers, texts):
-    """A table without marks."""
+    """Returns a table without marks."""
     texts = texts.reset_index(drop=True)
     best = pd.DataFrame(False, index=texts.index, columns=texts.columns)
     return Table(title, note, numbers, texts, best, [False] * len(texts))

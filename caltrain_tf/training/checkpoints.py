@@ -1,4 +1,4 @@
-"""How a run goes on after it was killed, preempted or interrupted."""
+"""Checkpoints, from which a killed, preempted or interrupted run resumes."""
 
 import json
 import os
@@ -19,14 +19,14 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 class Position:
-    """Where a run is. Saved inside the checkpoint, as JSON.
+    """The progress of a run, saved inside the checkpoint as JSON.
 
     Attributes:
-        epoch: Epochs that are done.
-        step: Optimizer steps that are done.
-        step_in_epoch: Those of the epoch under way.
-        sums: Sums of the loss terms over the epoch under way, by part of it.
-        best: Lowest value of the metric that picks the best checkpoint.
+        epoch: Number of finished epochs.
+        step: Number of finished optimizer steps.
+        step_in_epoch: Number of finished steps of the current epoch.
+        sums: Sums of the loss terms over the current epoch, by its parts.
+        best: Lowest value of the metric that selects the best checkpoint.
     """
 
     def __init__(self):
@@ -37,7 +37,7 @@ class Position:
         self.best = None
 
     def advance(self, part, steps, terms):
-        """Counts steps, and adds their loss terms to a part of the epoch."""
+        """Counts steps and adds their loss terms to a part of the epoch."""
         self.step += steps
         self.step_in_epoch += steps
         sums = self.sums.setdefault(part, {})
@@ -55,18 +55,20 @@ class Checkpoints:
     """The newest checkpoints of a run, and the best one.
 
     `<folder>/ckpt-<step>` are the newest, `<folder>/best/best-<step>` is the
-    best. They are written by a thread, from a copy of the variables on the
-    host, while training goes on; a save first waits for the one before it, and
-    `wait` for all. TensorFlow writes a checkpoint next to its place and moves
-    it there; what a kill may leave is found by the checksums when it is read.
+    best. A thread writes them from a copy of the variables on the host while
+    training continues; each save waits for the previous one, and `wait` waits
+    for all of them. TensorFlow writes a checkpoint to a temporary path and then
+    moves it; files that a killed process leaves incomplete are detected by
+    their checksums when they are read.
 
     Args:
-        folder: Where they are.
+        folder: The folder of the checkpoints.
         model: The model.
         others: Lists of further Keras variables, by name.
-        keep: How many of the newest to keep, at least 2: one to fall back to.
+        keep: How many of the newest checkpoints to keep, at least 2, so that
+            there is one to fall back to.
         chief: Whether this process writes into the folder. Other workers have
-            to take part in saving, and write to a place that is thrown away.
+            to take part in saving, and write to a temporary folder.
 
     Attributes:
         position: The `Position`, which `restore` sets.
@@ -80,7 +82,7 @@ class Checkpoints:
             )
         self.folder = os.fspath(folder)
         self.position = Position()
-        # A variable, so that the thread that writes has a copy of it too.
+        # A variable, so that the writing thread has a copy of it too.
         with tf.device("CPU:0"):
             self._position = tf.Variable("")
         self._thrown_away = None if chief else tempfile.mkdtemp()
@@ -101,18 +103,18 @@ class Checkpoints:
         self._last = None
 
     def save(self):
-        """Begins to write a checkpoint; then those that are too old go."""
+        """Starts to write a checkpoint, after which old ones are removed."""
         self._save(_NEWEST)
 
     def save_best(self):
-        """Begins to write the best checkpoint; then the one before goes."""
+        """Starts to write the best checkpoint and then removes the old one."""
         self._save(_BEST)
 
     def restore(self):
-        """Restores the newest checkpoint that is whole.
+        """Restores the newest checkpoint that is not damaged.
 
         Returns:
-            Its path, or None where there is none.
+            Its path, or None if there is none.
         """
         path = _restore_newest(self.folder, _NEWEST, self._checkpoint)
         if path is not None:
@@ -121,13 +123,13 @@ class Checkpoints:
         return path
 
     def wait(self):
-        """Returns once everything that was saved is in the folder."""
+        """Waits until all checkpoints are written."""
         self._checkpoint.sync()
         if self._last and not tf.io.gfile.exists(f"{self._last}.index"):
             raise OSError(f"A checkpoint could not be written: {self._last}")
 
     def close(self):
-        """Waits, and removes what others than the chief have written."""
+        """Waits, and removes the temporary folder of a worker."""
         self._checkpoint.sync()
         if self._thrown_away:
             shutil.rmtree(self._thrown_away, ignore_errors=True)
@@ -137,8 +139,8 @@ class Checkpoints:
         manager, keep = self._managers[name], self._keep[name]
 
         def drop_strays(path):
-            # A kill may leave a half-written checkpoint, or a whole one that
-            # the manager does not know of and would never drop.
+            # A killed process may leave an incomplete checkpoint, or a complete
+            # one that the manager does not know and would never remove.
             for left in tf.io.gfile.glob(f"{manager.directory}/{name}-*_temp*"):
                 tf.io.gfile.rmtree(left)
             paths = _oldest_first(manager.directory, name)
@@ -155,10 +157,10 @@ class Checkpoints:
 
 
 def restore_model(folder, model, which="newest"):
-    """Restores a model's weights alone, for evaluation.
+    """Restores only the weights of a model, for evaluation.
 
     Args:
-        folder: The folder `checkpoints` of a run.
+        folder: The `checkpoints` folder of a run.
         model: A model of the same architecture.
         which: `"newest"` or `"best"`.
 
@@ -180,24 +182,24 @@ def restore_model(folder, model, which="newest"):
 
 
 class Preempted(SystemExit):
-    """Ends the process with code 143 after the checkpoint was written."""
+    """Ends the process with code 143 after the checkpoint is written."""
 
     def __init__(self):
-        # As a shell reports a process that SIGTERM ended.
+        # The code that a shell reports for a process ended by SIGTERM.
         super().__init__(128 + int(signal.SIGTERM))
 
 
 class StopSignal:
-    """Notes SIGTERM instead of dying of it, while it is entered.
+    """A context that records SIGTERM instead of ending the process.
 
-    SIGTERM is what a machine gets before it is taken away. With several
-    workers, a signal to one of them stops all at the same step. Only the main
-    thread of a program can watch for signals; elsewhere nothing changes.
+    A preempted machine receives SIGTERM. With several workers, a signal to one
+    of them stops all at the same step. Only the main thread of a program can
+    handle signals; in other threads the context does nothing.
 
     Args:
         strategy: The strategy of the run.
-        saves: Whether there is a checkpoint to go on from. Ctrl-C is noted too
-            then; a second one interrupts at once.
+        saves: Whether the run writes checkpoints. Ctrl-C is then recorded too,
+            and a second Ctrl-C interrupts at once.
     """
 
     def __init__(self, strategy, saves=True):
@@ -208,26 +210,26 @@ class StopSignal:
         self._sum = tf.function(self._sum_over_replicas, autograph=False)
 
     def __enter__(self):
-        """Takes over the signals."""
+        """Installs the signal handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in self._numbers:
                 self._previous[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *error):
-        """Gives the signals back."""
+        """Restores the previous signal handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def requested(self):
-        """Whether to stop here; all workers get the same answer."""
+        """Returns whether to stop now; all workers get the same answer."""
         if not is_multi_worker(self._strategy):
             return self._received is not None
         here = tf.constant(float(self._received is not None))
         return bool(self._sum(here) > 0)
 
     def stop(self):
-        """Raises what ends the run, after its checkpoint was written."""
+        """Raises the exception that ends the run; call it after saving."""
         if self._received == signal.SIGINT:
             raise KeyboardInterrupt
         raise Preempted
@@ -237,7 +239,7 @@ class StopSignal:
         if number == signal.SIGINT:
             if self._received is not None:
                 raise KeyboardInterrupt
-            # Not `sys.stderr`, in the middle of whose `write` we may be.
+            # Not `sys.stderr`, because the signal may interrupt its `write`.
             os.write(
                 2, b"\nStopping after this step; Ctrl-C again stops at once.\n"
             )
@@ -249,16 +251,17 @@ class StopSignal:
 
 
 def _io_device():
-    """This process, where the variables may be those of another host.
+    """Returns a device of this process for reading and writing checkpoints.
 
-    TensorFlow would have that host write into its own file system.
+    By default TensorFlow uses the host of the variables, which may be another
+    machine with its own file system.
     """
     with tf.device("CPU:0"):
         return tf.zeros([]).device
 
 
 def _raw(variables):
-    # Keras' own objects do not take part in asynchronous saving.
+    # Asynchronous saving does not support Keras variables.
     return [variable.value for variable in variables]
 
 
@@ -272,16 +275,16 @@ def _oldest_first(folder, name):
 
 
 def _restore_newest(folder, name, checkpoint):
-    """Restores the newest checkpoint that is whole.
+    """Restores the newest checkpoint that is not damaged.
 
-    A damaged one is passed over. Reading compares TensorFlow's checksums.
+    Damaged checkpoints, found by TensorFlow's checksums, are skipped.
     """
     half_restored = False
     options = tf.train.CheckpointOptions(experimental_io_device=_io_device())
     for path in reversed(_oldest_first(folder, name)):
         try:
-            # What is in it, before any variable is touched; depending on the
-            # damage it raises anything.
+            # Reads the table of contents before any variable is changed. The
+            # type of the exception depends on the damage.
             reader = tf.compat.v1.train.NewCheckpointReader(path)
             reader.get_tensor(_OBJECT_GRAPH)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Interleaved training for `model.fit`, and when to use it."""
+"""Interleaved training for `model.fit`, and a check for memorisation."""
 
 import warnings
 
@@ -18,8 +18,8 @@ def interleave(majority, held_out):
         held_out: Batches of the same structure for the calibration loss.
 
     Returns:
-        A dataset for `InterleavedModel.fit`: first the one, then the other,
-        with a mark in every batch of which it is.
+        A dataset for `InterleavedModel.fit`: first the majority batches, then
+        the held-out batches. Each batch is marked with its kind.
 
     Example:
         >>> import caltrain_tf as ct, tensorflow as tf
@@ -33,12 +33,12 @@ def interleave(majority, held_out):
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class InterleavedModel(keras.Model):
-    """A model whose `fit` takes one loss, then another, in every epoch.
+    """A model whose `fit` minimises two losses in turn in every epoch.
 
-    Appendix B of the paper: the compiled loss on the majority of the training
-    set, the calibration loss on the held-out rest. It shares the weights of the
-    model inside, which is what is kept in the end, and passes everything else
-    on to it: `evaluate` and `predict` take plain inputs.
+    As in appendix B of the paper, it minimises the compiled loss on the
+    majority of the training set and then the calibration loss on the held-out
+    rest. It wraps `model` and shares its weights, so after training you use
+    `model` itself. `evaluate` and `predict` take plain inputs.
 
     The history has `calibration_loss`, the mean of the calibration loss over
     the held-out batches of an epoch, and `val_calibration_loss`, its mean over
@@ -48,7 +48,7 @@ class InterleavedModel(keras.Model):
     Args:
         model: The model to train.
         calibration_loss: A `keras.losses.Loss`, such as `SBECE`.
-        **kwargs: `name` of Keras' models.
+        **kwargs: Arguments of `keras.Model`, such as `name`.
 
     Example:
         >>> import caltrain_tf as ct, keras, tensorflow as tf
@@ -79,21 +79,21 @@ class InterleavedModel(keras.Model):
         self._calibration_mean = keras.metrics.Mean("calibration_loss")
 
     def call(self, inputs, training=None):
-        """The outputs of the model inside."""
+        """Returns the outputs of the wrapped model."""
         return self.model(_plain(inputs), training=training)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """The loss that the batch is marked for."""
+        """Returns the loss for which the batch is marked."""
 
         def primary():
             return keras.Model.compute_loss(
                 self, x, y, y_pred, sample_weight, training=training
             )
 
-        # Both, since XLA and replicas take no branch around a collective; a
-        # loss costs nothing next to the model.
+        # Both losses are computed, because XLA and replicas cannot branch
+        # around a collective. A loss is cheap compared with the model.
         calibration = self.calibration_loss(y, y_pred, sample_weight)
         if not _is_marked(x):
             self._show(calibration, 1.0)
@@ -106,19 +106,19 @@ class InterleavedModel(keras.Model):
 
     def _show(self, calibration, weight):
         if keras.backend.backend() == "tensorflow":
-            # Keras has divided it by the number of replicas.
+            # Keras divides the loss by the number of replicas.
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             calibration = calibration * replicas
         self._calibration_mean.update_state(calibration, weight)
 
     def build(self, input_shape):
-        """Builds the model inside."""
+        """Builds the wrapped model."""
         if not self.model.built:
             self.model.build(_plain(input_shape))
         self.built = True
 
     def get_config(self):
-        """Everything that the constructor takes, as configs."""
+        """Returns the arguments of the constructor, serialized."""
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
@@ -128,7 +128,7 @@ class InterleavedModel(keras.Model):
 
     @classmethod
     def from_config(cls, config):
-        """Makes the model and the loss from their configs."""
+        """Returns a model from the result of `get_config`."""
         deserialize = keras.saving.deserialize_keras_object
         config = dict(config)
         model = deserialize(config.pop("model"))
@@ -137,19 +137,19 @@ class InterleavedModel(keras.Model):
 
 
 def warn_if_memorised(train_ece, test_ece, threshold=0.01, ratio=5.0):
-    """Warns where a network has learnt its training set's calibration by heart.
+    """Warns if a network has memorised its training set.
 
-    A calibration loss on such a training set has nothing to do, and the paper
-    advises interleaved training where the train ECE is suspiciously low, for
-    example below 1%. In its table this happened for NLL on CIFAR-100 (train
-    0.45%, test 15 times as much) and CIFAR-10 (0.05%, 50 times), while the
-    other losses had a test ECE of at most 1.4 times the train ECE.
+    On such a training set a calibration loss has nothing to correct. The paper
+    recommends interleaved training if the train ECE is suspiciously low, for
+    example below 1%. In its table this is the case for NLL on CIFAR-100 (train
+    ECE 0.45%, test ECE 15 times as large) and CIFAR-10 (0.05%, 50 times), while
+    the test ECE of the other losses is at most 1.4 times the train ECE.
 
     Args:
         train_ece: Expected calibration error on the training set, in [0, 1].
-        test_ece: The same on data that were not trained on.
-        threshold: Below which the train ECE is suspicious.
-        ratio: How many times as much the test ECE has to be.
+        test_ece: The same on data that were not used for training.
+        threshold: The train ECE is suspicious below this value.
+        ratio: Smallest ratio of test ECE to train ECE that causes a warning.
 
     Returns:
         Whether it warned.

@@ -1,4 +1,4 @@
-"""What a run has measured: `metrics.jsonl`, TensorBoard, a progress bar."""
+"""Logs of a run: `metrics.jsonl`, TensorBoard events and a progress bar."""
 
 import json
 import math
@@ -13,13 +13,13 @@ from caltrain_tf import files
 class MetricsLog:
     """Rows of values, in memory and in a file of JSON lines.
 
-    Holds no times, so that a run that was killed and went on has the log of one
-    that was not. A value that is not finite is written as null.
+    The log holds no times, so that a resumed run has the same log as a run that
+    was never interrupted. Values that are not finite are written as null.
 
     Args:
-        path: The file, or None for memory alone. The rows of a file that is
-            there are read.
-        writes: Whether to write the file; of several workers only one may.
+        path: The file, or None to keep rows only in memory. The rows of an
+            existing file are read.
+        writes: Whether to write the file; only one of several workers may.
     """
 
     def __init__(self, path=None, writes=True):
@@ -31,17 +31,17 @@ class MetricsLog:
                 self.rows.append(json.loads(line))
 
     def rewind(self, step):
-        """Forgets what was logged after a step."""
+        """Removes the rows after a step."""
         self.rows = [row for row in self.rows if row["step"] <= step]
         self._write()
 
     def append(self, row):
-        """Adds a row, which has a `step`."""
+        """Adds a row, which must have a `step`."""
         self.rows.append(row)
         self._write()
 
     def _write(self):
-        # All of it, since buckets have no appending: it is some kilobytes.
+        # The whole file, a few kilobytes, because buckets cannot append.
         if self.writes:
             files.write_text(self.path, "".join(map(_line, self.rows)))
 
@@ -61,9 +61,9 @@ class Summaries:
         self._writes = folder is not None
 
     def scalars(self, values, step):
-        """Writes numbers under their names."""
+        """Writes scalars by name."""
         if not self._writes:
-            # Even a writer that writes nothing would take a millisecond.
+            # Even a no-op writer takes a millisecond.
             return
         with self._writer.as_default(step=step):
             for name, value in values.items():
@@ -73,10 +73,11 @@ class Summaries:
         """Writes an image.
 
         Args:
-            name: Its name.
-            image: The bytes of a PNG file, or an array `(height, width, 1, 3 or
-                4)` of uint8 or of floats in [0, 1].
-            step: The step that it belongs to.
+            name: Name of the image.
+            image: The bytes of a PNG file, or an array `(height, width,
+                channels)` of uint8 or of floats in [0, 1], with 1, 3 or 4
+                channels.
+            step: The step to which the image belongs.
         """
         if isinstance(image, bytes):
             image = tf.io.decode_png(image)
@@ -98,7 +99,7 @@ class Summaries:
             tf.summary.text("hyperparameters", "\n".join(lines))
 
     def flush(self):
-        """Makes TensorBoard see what was written."""
+        """Writes buffered events, so that TensorBoard shows them."""
         self._writer.flush()
 
     def close(self):
@@ -110,10 +111,10 @@ def progress_bar(total_steps, first_step=0, text="", shown=True):
     """Returns a `tqdm` bar on standard error, over the steps of a run.
 
     Args:
-        total_steps: The steps of the whole run.
-        first_step: Those that are done already.
-        text: What stands before it.
-        shown: Whether to show it.
+        total_steps: Number of steps of the whole run.
+        first_step: Number of steps that are already done.
+        text: Text before the bar.
+        shown: Whether to show the bar.
     """
     is_terminal = sys.stderr.isatty()
     return tqdm.tqdm(
@@ -123,14 +124,14 @@ def progress_bar(total_steps, first_step=0, text="", shown=True):
         unit="step",
         disable=not shown,
         dynamic_ncols=True,
-        # A file gets a line now and then.
+        # In a file, every update is a new line.
         mininterval=0.1 if is_terminal else 30,
         bar_format=None if is_terminal else "{l_bar}{bar:10}{r_bar}\n",
     )
 
 
 def write_below(bar, text):
-    """Writes lines that stay, if the bar is shown."""
+    """Writes permanent lines, if the bar is shown."""
     if bar.disable:
         return
     if sys.stderr.isatty():
@@ -140,7 +141,7 @@ def write_below(bar, text):
 
 
 def epoch_text(row, epochs):
-    """The row of an epoch for a terminal; leaves out the parts of the loss."""
+    """Returns an epoch's row as text, without the parts of the loss."""
     groups = {}
     for key, value in row.items():
         group, _, name = key.partition("/")
@@ -151,7 +152,7 @@ def epoch_text(row, epochs):
 
 
 def format_time(seconds):
-    """Seconds as people write them.
+    """Returns seconds as a short text.
 
     Example:
         >>> format_time(59), format_time(61), format_time(3600 * 26)

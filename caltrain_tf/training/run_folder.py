@@ -10,22 +10,22 @@ import tensorflow as tf
 
 from caltrain_tf import files
 
-# What `flock` says of a lock that another process holds.
+# Errors of `flock` if another process holds the lock.
 _IN_USE = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 
 
 class RunFolder:
-    """A run's output folder, held by this process while it is open.
+    """The output folder of a run, locked by this process while it is open.
 
-    The first run writes `config.json`; a later one goes on in the folder if it
-    has the same configuration and is refused otherwise. The lock belongs to the
-    process and ends with it, however it ends. In a bucket (`gs://...`) there
-    are no locks; everything else is the same.
+    The first run writes `config.json`. A later run can continue in the folder
+    only with the same configuration. The lock is released when the process
+    ends, for whatever reason. Buckets (`gs://...`) have no locks; everything
+    else is the same.
 
     Args:
-        path: The folder, which is made where it is missing.
+        path: The folder, which is created if it does not exist.
         config: The configuration, of JSON types; tuples count as lists.
-        chief: Whether this process may write; of several workers only one may.
+        chief: Whether this process may write; only one of several workers may.
 
     Example:
         >>> import caltrain_tf as ct, tempfile
@@ -64,13 +64,13 @@ class RunFolder:
         return self
 
     def __exit__(self, *error):
-        """Gives the lock back."""
+        """Releases the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def file(self, *names):
-        """The path of a file in the folder."""
+        """Returns the path of a file in the folder."""
         return os.path.join(self.path, *names)
 
     def _take_lock(self):
@@ -103,7 +103,7 @@ class RunFolder:
 
 
 def check_config(path, config):
-    """Raises if a run's folder is of another configuration; says which key.
+    """Raises if a run's folder has another configuration, naming the keys.
 
     Args:
         path: The folder of a run, with its `config.json`.
@@ -120,11 +120,11 @@ def check_config(path, config):
 
 
 def wait_until_free(path, seconds):
-    """Waits until no process holds a run's folder, or the time is over.
+    """Waits until no process holds a run's folder, or until a timeout.
 
     Args:
         path: The folder.
-        seconds: How long to wait at most.
+        seconds: The longest time to wait.
     """
     end = time.monotonic() + seconds
     try:
@@ -139,7 +139,7 @@ def wait_until_free(path, seconds):
 
 
 def _try_lock(lock, path):
-    """Whether this process has got the lock."""
+    """Returns whether this process has acquired the lock."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

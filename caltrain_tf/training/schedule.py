@@ -1,4 +1,4 @@
-"""The learning rate of Uncertainty Baselines: warm-up, then steps down."""
+"""The learning rate of Uncertainty Baselines: warm-up and step decay."""
 
 import keras
 from keras import ops
@@ -6,19 +6,21 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear warm-up from 0, then a division at the start of given epochs.
+    """A linear warm-up from 0, followed by a decay at given epochs.
 
-    CIFAR of Uncertainty Baselines: rate 0.1 x batch / 128, `warmup_epochs=1`,
-    `decay_ratio=0.2` at epochs 60, 120 and 160 of 200. ImageNet: 0.1 x batch /
-    256, `warmup_epochs=5`, `decay_ratio=0.1` at epochs 30, 60 and 80 of 90.
+    Uncertainty Baselines uses, on CIFAR, the rate 0.1 x batch / 128,
+    `warmup_epochs=1` and `decay_ratio=0.2` at epochs 60, 120 and 160 of 200;
+    on ImageNet, 0.1 x batch / 256, `warmup_epochs=5` and `decay_ratio=0.1` at
+    epochs 30, 60 and 80 of 90.
 
     Args:
         base_learning_rate: The rate after the warm-up.
-        steps_per_epoch: Optimizer steps of an epoch; with interleaved training
+        steps_per_epoch: Optimizer steps per epoch; with interleaved training,
             those of both parts.
-        decay_ratio: What the rate is multiplied by.
-        decay_epochs: The epochs, ascending, at whose start it is.
-        warmup_epochs: How long the rate rises; 0 for no warm-up.
+        decay_ratio: Factor by which the rate is multiplied at each decay.
+        decay_epochs: The epochs, in ascending order, at whose start the rate
+            decays.
+        warmup_epochs: Number of epochs of the warm-up; 0 for no warm-up.
         name: The schedule's name.
 
     Example:
@@ -67,9 +69,9 @@ class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step):
-        """The rate of an optimizer step, counted from 0."""
+        """Returns the rate of an optimizer step, counted from 0."""
         step = ops.cast(step, "float32")
-        # In steps, not epochs: a quotient can fall short of a whole epoch.
+        # In steps, because a quotient may be rounded below a whole epoch.
         warmup_steps = self.warmup_epochs * self.steps_per_epoch
         rate = ops.full((), self.base_learning_rate, dtype="float32")
         if warmup_steps > 0:
@@ -83,7 +85,7 @@ class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
     def get_config(self):
-        """Everything that the constructor takes."""
+        """Returns the arguments of the constructor."""
         return {
             "base_learning_rate": self.base_learning_rate,
             "steps_per_epoch": self.steps_per_epoch,

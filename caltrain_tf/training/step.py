@@ -1,7 +1,7 @@
-"""One training step: the loss, its gradient, and what XLA compiles of it.
+"""One training step: the loss, its gradient, and the part that XLA compiles.
 
-Everything here runs on one replica, inside `strategy.run`; `trainer.py` has the
-loop around it.
+Everything here runs on one replica, inside `strategy.run`; `trainer.py`
+contains the loop around it.
 """
 
 import inspect
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from caltrain_tf.training.strategy import is_multi_worker
 
-# Replicas draw dropout masks of their own: their seeds are this far apart.
+# Distance between the seeds of replicas, which draw different dropout masks.
 _SEED_STRIDE = 1_000_003
 
 
@@ -19,29 +19,30 @@ class Step:
     """Training, evaluation and prediction on one replica's part of a batch.
 
     The model is called as a pure function of its weights and its state (moving
-    statistics, seeds). What becomes of the state is written back outside.
+    statistics, seeds). The new state is assigned to the variables afterwards.
 
     The loss is a vector of named terms. Each is divided by the number of
     replicas, so that the sum over replicas is the term of the global batch.
-    Keras losses divide themselves; the parts of a composite loss, the model's
-    own regularisation losses and l2 do not and are divided here.
+    Keras losses divide by it themselves; the parts of a composite loss, the
+    regularisation losses of the model and l2 are divided here.
 
     Args:
         model: A built Keras model, made in the strategy's scope.
-        loss: A `keras.losses.Loss`. One with `parts(y_true, y_pred, weight)`
-            and `beta`, as `CompositeLoss`, is taken apart once and not called.
+        loss: A `keras.losses.Loss`. If it has `parts(y_true, y_pred, weight)`
+            and `beta`, like `CompositeLoss`, its parts are computed separately
+            and the loss itself is not called.
         optimizer: A built Keras optimizer, made in the strategy's scope.
         l2: Factor of the sum of squares of the penalised variables.
         l2_on: Names of the penalised variables, or None for all.
         clip_norm: Largest global norm of the global gradient, or None.
-        jit_compile: Whether XLA compiles.
+        jit_compile: Whether to compile with XLA.
         train_metrics: Keras metrics that training updates.
         eval_metrics: Keras metrics that evaluation updates.
 
     Attributes:
         names: The names of the terms that `train` returns.
-        eval_names: Those of the terms that `evaluate` returns.
-        compiled_part: What XLA compiles; see `compiled_part`.
+        eval_names: The names of the terms that `evaluate` returns.
+        compiled_part: The part that XLA compiles; see `compiled_part`.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Step:
             optimizer, keras.optimizers.LossScaleOptimizer
         )
         self.has_parts = hasattr(loss, "parts") and hasattr(loss, "beta")
-        # Losses of a whole batch weigh examples inside their function.
+        # Losses of a whole batch apply the weights inside their function.
         function = getattr(loss, "function", None)
         of_batch = not getattr(function, "per_example", True)
         self.weighs_inside = self.has_parts or of_batch
@@ -118,11 +119,11 @@ class Step:
         return terms
 
     def evaluate(self, x, y, weight):
-        """Returns the sum of weights x terms, then the sum of weights.
+        """Returns the terms times the sum of weights, then the sum of weights.
 
-        The terms are weighted means, without penalties. Keras divides a
-        weighted loss by the rows of the batch, padding included; here it is
-        divided by the weights.
+        The terms are weighted means without penalties. Keras divides a weighted
+        loss by the number of rows of the batch, including padding; here it is
+        divided by the sum of the weights.
         """
         logits = self.predict(x)
         for metric in self.eval_metrics:
@@ -134,7 +135,7 @@ class Step:
         if not self.weighs_inside:
             rows = tf.cast(tf.size(weight), tf.float32)
             terms = terms * tf.math.divide_no_nan(rows, total)
-        # A replica that has nothing but padding counts nothing.
+        # A replica whose rows are all padding contributes 0.
         terms = tf.math.multiply_no_nan(terms, total)
         return tf.concat([terms, [total]], axis=0)
 
@@ -167,7 +168,7 @@ class Step:
         return gradients, terms, logits, state
 
     def _terms(self, y, logits, weight, weights, model_losses):
-        """Returns the terms in the order of `names`; the first is minimised."""
+        """Returns the terms in the order of `names`; the first is the total."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         extra = [loss / replicas for loss in model_losses]
         if self.l2:
@@ -196,8 +197,8 @@ class Step:
     def _apply(self, gradients):
         context = tf.distribute.get_replica_context()
         replicas = context.num_replicas_in_sync
-        # The norm, and whether a scaled gradient overflowed, are those of the
-        # sum over replicas. Keras adds up by itself, so it is given shares.
+        # The norm and the check for overflow need the sum of the gradients over
+        # replicas. Keras sums gradients itself, so each replica gets its share.
         if replicas > 1 and (self.clip_norm or self.scales_loss):
             gradients = context.all_reduce("SUM", gradients)
             gradients = [gradient / replicas for gradient in gradients]
@@ -213,11 +214,11 @@ class Step:
 
 
 def compiled_part(model, loss, jit_compile):
-    """What XLA compiles: `"step"`, `"gradients"`, `"forward"` or None.
+    """Returns what XLA compiles: `"step"`, `"gradients"`, `"forward"` or None.
 
-    On CPU and GPU, XLA cannot compile what communicates between replicas: the
-    sum of gradients, a loss with `cross_replica=True` and BatchNormalization
-    with `synchronized=True`. A TPU compiles all of a step without being asked.
+    On CPU and GPU, XLA cannot compile communication between replicas: the sum
+    of gradients, a loss with `cross_replica=True` and BatchNormalization with
+    `synchronized=True`. On a TPU, the whole step is always compiled.
 
     | replicas | loss communicates | compiled |
     |---|---|---|
@@ -228,16 +229,16 @@ def compiled_part(model, loss, jit_compile):
 
     Args:
         model: The Keras model.
-        loss: The loss, which communicates if it has a true `cross_replica`.
-        jit_compile: Whether XLA is wanted at all.
+        loss: The loss, which communicates if its `cross_replica` is true.
+        jit_compile: Whether to compile with XLA at all.
 
     Returns:
-        The part's name.
+        The name of the compiled part.
     """
     strategy = tf.distribute.get_strategy()
     if not jit_compile or isinstance(strategy, tf.distribute.TPUStrategy):
         return None
-    # All-reduces of several workers stay collectives even with one replica.
+    # With several workers, all-reduces are collectives even for one replica.
     if strategy.num_replicas_in_sync == 1 and not is_multi_worker(strategy):
         return "step"
     layers = model._flatten_layers()
@@ -251,12 +252,12 @@ def _compiled(function):
 
 
 def _values(variables):
-    """The values of Keras variables on this replica."""
+    """Returns the values of Keras variables on this replica."""
     return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
 def _read_state(variables):
-    """The values of non-trainable variables; seeds differ by replica."""
+    """Returns the non-trainable values, with a different seed per replica."""
     return [
         value + _seed_offset(variable) if _is_seed(variable) else value
         for variable, value in zip(variables, _values(variables), strict=True)
@@ -264,11 +265,11 @@ def _read_state(variables):
 
 
 def _write_state(variables, state):
-    """Assigns what a step has made of the state, the same on all replicas.
+    """Assigns the new state after a step, the same on all replicas.
 
-    Floats, such as the statistics of BatchNormalization, become their mean over
-    the replicas. Keras would leave every replica with statistics of its own, of
-    which a checkpoint keeps the first replica's.
+    Floats, such as the statistics of BatchNormalization, are averaged over the
+    replicas. Keras would keep different statistics on every replica, and save
+    only those of the first replica.
     """
     context = tf.distribute.get_replica_context()
     state = list(state)

@@ -1,8 +1,8 @@
-"""Where a model is trained, and which part of a batch each replica sees.
+"""The distribution of training over devices and machines.
 
-One device, several, or several machines: `get_strategy` returns the
-`tf.distribute` strategy, `TrainingInput` and `evaluation_input` hand its
-replicas their batches.
+`get_strategy` returns the `tf.distribute` strategy for one device, several
+devices or several machines. `TrainingInput` and `evaluation_input` distribute
+batches to its replicas.
 """
 
 import contextlib
@@ -16,26 +16,26 @@ _OWN_SHARDING = (
     tf.data.experimental.AutoShardPolicy.FILE,
     tf.data.experimental.AutoShardPolicy.DATA,
 )
-# Batches that are ready while a step runs. Not for TensorFlow to tune: the end
-# of an epoch would wait for the thread that does.
+# Batches prefetched while a step runs. This is not left to autotuning, because
+# the end of an epoch would wait for the autotuning thread.
 _BATCHES_AHEAD = 2
 
 
 def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
     """Returns the `tf.distribute` strategy that the arguments describe.
 
-    Without arguments it is every GPU of this machine, or its CPU where there is
-    none. Model and optimizer are then made inside `with strategy.scope():`.
-    GPUs are asked for memory as it is needed, so that several runs can share
-    one; that has to be before anything else is asked of them.
+    Without arguments, it uses every GPU of this machine, or its CPU if there
+    are none. Create the model and the optimizer inside
+    `with strategy.scope():`. GPU memory growth is enabled, so that several runs
+    can share a GPU; call this function before using the GPUs otherwise.
 
     Args:
         tpu: `"local"` for the TPU of this machine, or the name or address of
             a TPU or of a slice of a pod.
         num_gpus: How many GPUs of this machine to use; 0 for its CPU.
         multi_worker: Whether the same program runs on several machines, which
-            the environment variable `TF_CONFIG` of each names. Has to be the
-            first thing that a program asks of TensorFlow.
+            are listed in the environment variable `TF_CONFIG` of each. It must
+            then be the first call to TensorFlow in the program.
 
     Returns:
         A `tf.distribute.Strategy`.
@@ -66,12 +66,12 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
 
 
 def is_multi_worker(strategy):
-    """Whether several processes, each with its own Python, run in step."""
+    """Returns whether several Python processes train together."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def is_chief(strategy):
-    """Whether this process is the one that writes the files of a run."""
+    """Returns whether this process writes the files of a run."""
     if not is_multi_worker(strategy):
         return True
     resolver = strategy.cluster_resolver
@@ -84,18 +84,18 @@ def is_chief(strategy):
 
 
 class TrainingInput:
-    """The training batches of every epoch, handed to the replicas.
+    """The training batches of every epoch, distributed to the replicas.
 
     Args:
         strategy: The strategy.
         name: Name used for `source` in error messages.
-        source: What `Trainer.fit` takes: a dataset of global batches, a
-            callable of the epoch that returns one, or a callable of `(epoch,
-            context)` that builds one host's part.
-        steps: Batches of an epoch; None for all that there are.
+        source: As in `Trainer.fit`: a dataset of global batches, a callable of
+            the epoch that returns one, or a callable of `(epoch, context)` that
+            builds one host's part.
+        steps: Number of batches of an epoch; None for all batches.
 
     Attributes:
-        steps: Batches of an epoch.
+        steps: Number of batches of an epoch.
     """
 
     def __init__(self, strategy, name, source, steps=None):
@@ -125,12 +125,12 @@ class TrainingInput:
             self.batches(0, 0)
             batches = self._host_batches
         else:
-            # Not built to be counted: that may take long.
+            # Building the dataset only to count its batches may take long.
             batches = tf.data.UNKNOWN_CARDINALITY
         self.steps = _check_steps(name, batches, steps)
 
     def batches(self, epoch, first_step):
-        """Returns the distributed batches of an epoch, from a step on."""
+        """Returns the distributed batches of an epoch from `first_step` on."""
         if not self._builds_on_host:
             dataset = self._global_batches(epoch)
             if first_step:
@@ -166,13 +166,13 @@ class TrainingInput:
 
 
 def evaluation_input(strategy, source):
-    """Hands the replicas every example once, in order.
+    """Returns a distributed dataset of every example once, in order.
 
     Args:
         strategy: The strategy.
         source: A dataset of global batches `x`, `(x, y)` or `(x, y, weight)`,
-            of which the first is the largest; or a callable of `context` that
-            builds one host's part of it.
+            of which the first batch is the largest; or a callable of `context`
+            that builds one host's part of it.
 
     Returns:
         A distributed dataset of `(x, y, weight)`. Every batch has the same
@@ -187,18 +187,19 @@ def evaluation_input(strategy, source):
 
 
 def _distribute(strategy, dataset, in_order=False):
-    """Hands each replica its contiguous part of every global batch.
+    """Gives each replica its contiguous part of every global batch.
 
     Replica r of R gets rows r B/R to (r+1) B/R, so that nothing is reordered
-    and the global batch is the dataset's, on however many machines. For that
-    every machine makes the whole batch. Where this is too much, a dataset whose
-    options ask for `AutoShardPolicy.FILE` or `DATA` is left to TensorFlow: each
-    machine then reads its own part, and which rows meet in a batch may change.
+    and the global batch is that of the dataset on any number of machines. For
+    this, every machine computes the whole batch. If that is too expensive, set
+    `AutoShardPolicy.FILE` or `DATA` in the options of the dataset. TensorFlow
+    then shards it: each machine reads its own part, and the rows of a batch may
+    change.
 
     Args:
         strategy: The strategy.
-        dataset: Global batches, with several replicas of a static size.
-        in_order: Whether to pass over such options.
+        dataset: Global batches, of a static size if there are several replicas.
+        in_order: Whether to ignore such options.
 
     Returns:
         A distributed dataset.
@@ -232,7 +233,7 @@ def _distribute(strategy, dataset, in_order=False):
 
 
 def _pad(dataset, multiple=1):
-    """Makes all batches `(x, y, weight)` of one size, padding with weight 0."""
+    """Pads all batches `(x, y, weight)` to one size, with weight 0."""
     size = _batch_size(dataset)
     if size is None:
         first = next(iter(dataset.take(1)), None)
@@ -260,7 +261,7 @@ def _pad(dataset, multiple=1):
 
 
 def _batch_size(dataset):
-    """The static size of the dataset's batches, or None."""
+    """Returns the static size of the dataset's batches, or None."""
     return tf.nest.flatten(dataset.element_spec)[0].shape[0]
 
 
@@ -282,7 +283,7 @@ def _check_steps(name, batches, steps):
 
 
 def _check_training_batches(strategy, dataset):
-    """Raises where replicas would get unequal parts of a global batch."""
+    """Raises if replicas would get unequal parts of a global batch."""
     replicas = strategy.num_replicas_in_sync
     size = _batch_size(dataset)
     if replicas > 1 and (size is None or size % replicas):
@@ -331,7 +332,7 @@ def _multi_worker_strategy():
 
 def _let_gpu_memory_grow():
     for gpu in tf.config.list_physical_devices("GPU"):
-        # A RuntimeError says that the GPU is in use already.
+        # A RuntimeError means that the GPU is already in use.
         with contextlib.suppress(RuntimeError):
             tf.config.experimental.set_memory_growth(gpu, True)
 

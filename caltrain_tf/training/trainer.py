@@ -1,7 +1,8 @@
-"""The training loop, top to bottom: `Trainer.fit`.
+"""The training loop: `Trainer.fit`, which reads from top to bottom.
 
-`step.py` has one step of it, `strategy.py` the replicas and their batches,
-`checkpoints.py` how a run goes on, `logs.py` what it shows.
+`step.py` contains a single step, `strategy.py` the replicas and their batches,
+`checkpoints.py` saving and resuming, and `logs.py` the logs and the progress
+bar.
 """
 
 import contextlib
@@ -32,40 +33,41 @@ from caltrain_tf.training.strategy import is_multi_worker
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss became NaN or infinite; says at which step, and the parts."""
+    """The loss is NaN or infinite; the message has the step and the parts."""
 
 
 class Trainer:
     """Trains a classifier on any `tf.distribute` strategy.
 
-    R replicas with batches of B/R end in the weights of one replica with a
-    batch of B: the loss, l2, the models' own regularisation losses and the norm
-    that is clipped are those of the global batch. For this a calibration loss
-    needs `cross_replica=True`, and BatchNormalization `synchronized=True`:
-    without it each replica normalises with the statistics of its own part, as
-    TPUs usually do. The moving statistics are the mean over replicas.
+    R replicas with batches of B/R reach the same weights as one replica with a
+    batch of B: the loss, l2, the regularisation losses of the model and the
+    clipped norm are those of the global batch. For this, a calibration loss
+    needs `cross_replica=True`, and BatchNormalization needs
+    `synchronized=True`; otherwise each replica normalises with the statistics
+    of its own part, as is usual on TPUs. The moving statistics are averaged
+    over replicas.
 
-    XLA compiles all of a step on one device and on TPUs. On several GPUs or
-    machines it compiles what does not communicate: see `compiled_part`.
+    On one device and on TPUs, XLA compiles the whole step. On several GPUs or
+    machines, it compiles the part without communication: see `compiled_part`.
 
     Args:
         model: A built model that returns logits, or what the loss expects.
         loss: A `keras.losses.Loss`, such as `CompositeLoss`.
-        optimizer: A Keras optimizer. Model and optimizer are made inside
+        optimizer: A Keras optimizer. Create the model and the optimizer inside
             `with strategy.scope():`.
-        strategy: From `get_strategy`; the current one if None.
-        metrics: Keras metrics `(y_true, y_pred, sample_weight)`. They are
-            templates: the trainer makes copies. Their names become those of
-            the logs, such as `negative_log_likelihood` and `ece`.
+        strategy: From `get_strategy`; the current strategy if None.
+        metrics: Keras metrics `(y_true, y_pred, sample_weight)`. The trainer
+            uses copies of them. Their names are used in the logs, such as
+            `negative_log_likelihood` and `ece`.
         l2: Factor of the sum of squares that is added to the loss, in all
             phases of training.
-        l2_on: Names of the variables whose squares are summed. None is all
-            trainable ones, scale and offset of BatchNormalization too, as
-            Uncertainty Baselines does on CIFAR; on ImageNet it takes
-            `("kernel", "bias")`.
-        jit_compile: Whether XLA compiles.
-        steps_per_execution: Steps inside one `tf.function` call. Signals and a
-            loss that is not finite are seen after each.
+        l2_on: Names of the variables whose squares are summed. None means all
+            trainable variables, including the scale and offset of
+            BatchNormalization, as in Uncertainty Baselines on CIFAR; on
+            ImageNet it uses `("kernel", "bias")`.
+        jit_compile: Whether to compile with XLA.
+        steps_per_execution: Number of steps in one `tf.function` call. Signals
+            and a loss that is not finite are noticed after each call.
         clip_norm: The largest global norm of the global gradient, or None.
 
     Example:
@@ -152,70 +154,74 @@ class Trainer:
     ):
         """Trains, or resumes from the newest checkpoint of the run's folder.
 
-        Interleaved training (appendix B of the paper): with `held_out`, each
-        epoch first takes the loss on `dataset`, then `calibration_loss` on
+        With `held_out`, training is interleaved (appendix B of the paper): each
+        epoch first minimises the loss on `dataset`, then `calibration_loss` on
         `held_out`. Both phases count as steps of the learning rate schedule.
 
-        A killed run ends in the weights of one that was not, provided that the
-        data of an epoch are a function of the epoch alone: pass a callable, or
-        a dataset that does not reshuffle.
+        A run that was killed and resumed reaches the same weights as one that
+        was not, provided that the data of an epoch depend only on the epoch:
+        pass a callable, or a dataset that does not reshuffle.
 
         Args:
             dataset: Batches `(x, y)` or `(x, y, weight)`, in one of three ways.
                 A dataset of global batches, in the order in which they are to
                 be used. A callable of one argument, the epoch counted from 0,
-                that returns such a dataset. Or a callable of two, `(epoch,
-                context)`, that builds on each host what this host reads: see
-                below.
-            epochs: How many epochs the run has in all.
-            dataset_steps: Batches of an epoch, where the dataset does not tell.
-            held_out: The held-out part for interleaved training, likewise.
-            held_out_steps: Its batches, likewise.
-            calibration_loss: What is optimised on the held-out part. On several
+                that returns such a dataset. Or a callable of two arguments,
+                `(epoch, context)`, that builds each host's part on that host:
+                see below.
+            epochs: The total number of epochs of the run.
+            dataset_steps: Number of batches of an epoch, if the dataset does
+                not know it.
+            held_out: The held-out part for interleaved training, in one of the
+                same three ways.
+            held_out_steps: Number of its batches, if it does not know it.
+            calibration_loss: The loss on the held-out part. On several
                 replicas, `CompositeLoss("sb_ece", cross_replica=True)`.
-            evaluations: What `evaluate` takes by name, such as `{"calibration":
-                ..., "test": ...}`; its metrics are logged as `test/accuracy`.
-            evaluate_every: How many epochs lie between evaluations; the last
-                epoch always has one.
+            evaluations: Arguments of `evaluate` by name, such as
+                `{"calibration": ..., "test": ...}`. Their metrics are logged
+                with the name as a prefix, such as `test/accuracy`.
+            evaluate_every: Number of epochs between evaluations; the last epoch
+                is always evaluated.
             measures: Functions `(outputs, labels)` by the name of an
-                evaluation, for what needs all predictions at once. They get
-                those of `predict`, on every worker, and return floats by name,
-                which are logged with the evaluation's metrics.
+                evaluation, for measures that need all predictions at once. They
+                get the results of `predict`, on every worker, and return floats
+                by name, which are logged with the evaluation's metrics.
             best: The logged value, such as `calibration/loss`, whose minimum
-                marks the checkpoint that `restore_best` reads. Without it there
-                is none.
-            run: A `RunFolder` that is open, or a path. Without it nothing is
-                written.
-            config: With a path, the configuration to keep and compare.
+                selects the checkpoint for `restore_best`. Without it, no best
+                checkpoint is kept.
+            run: An open `RunFolder`, or a path. Without it, nothing is written.
+            config: If `run` is a path, the configuration of the run, which is
+                saved, or compared with the saved one.
             keep: How many of the newest checkpoints to keep.
-            checkpoint_every_steps: Also save inside epochs, this often.
-            profile_steps: `(first, last)`: TensorFlow's profiler watches the
+            checkpoint_every_steps: Number of steps between checkpoints within
+                an epoch, in addition to the checkpoint after every epoch.
+            profile_steps: `(first, last)`: TensorFlow's profiler records the
                 steps from `first` up to but not including `last`, counted from
-                0 over the whole run, and TensorBoard shows what took the time.
-                Needs a `run`.
+                0 over the whole run, for TensorBoard. It needs a `run`.
             on_epoch_end: Called with the epoch's row and the `Summaries`,
                 before the checkpoint is written.
             verbose: Whether to show progress.
 
         Returns:
-            The rows of the log, those before a restart too.
+            The rows of the log, including those before a restart.
 
         Raises:
-            NonFiniteLossError: With the step and the parts of the loss.
-            Preempted: Ends the process with code 143 after SIGTERM, with a
-                checkpoint written.
+            NonFiniteLossError: If the loss is not finite; the message has the
+                step and the parts of the loss.
+            Preempted: After SIGTERM and a checkpoint; it ends the process with
+                code 143.
             KeyboardInterrupt: After Ctrl-C; with `run`, once the step is done
-                and a checkpoint is written, or at once after a second one.
+                and a checkpoint is written, or at once after a second Ctrl-C.
 
         A callable of `(epoch, context)` is called inside
-        `strategy.distribute_datasets_from_function`, with its `InputContext`:
-        no host reads more than its part, and remote hosts (`tpu="name"`) work.
+        `strategy.distribute_datasets_from_function`, with its `InputContext`,
+        so each host reads only its part, and remote hosts (`tpu="name"`) work.
         It returns batches of `context.get_per_replica_batch_size(...)`, one
-        after the other for the host's replicas. If it also has a parameter
-        `first_step`, it begins at this step of the epoch by itself; otherwise
-        the batches before it are made and skipped.
+        after the other for the host's replicas. If it has a parameter
+        `first_step`, it must start at this step of the epoch; otherwise the
+        batches before it are computed and skipped.
         """
-        # What an epoch is.
+        # The phases of an epoch.
         _check_interleaved(held_out, calibration_loss)
         evaluations, measures = evaluations or {}, measures or {}
         self._check_best(best, evaluations, measures)
@@ -232,7 +238,7 @@ class Trainer:
         steps_per_epoch = sum(phase.input.steps for phase in phases)
 
         with contextlib.ExitStack() as stack:
-            # The files of the run, and where it is.
+            # The files of the run, and its progress so far.
             chief = is_chief(self.strategy)
             if run is not None and not isinstance(run, RunFolder):
                 run = stack.enter_context(RunFolder(run, config, chief))
@@ -266,7 +272,7 @@ class Trainer:
             )
 
             while position.epoch < epochs:
-                # The steps of an epoch that are not done yet.
+                # The remaining steps of the epoch.
                 bar.set_description(
                     f"epoch {position.epoch + 1}/{epochs}", refresh=False
                 )
@@ -322,7 +328,7 @@ class Trainer:
                     on_epoch_end(row, summaries)
                 summaries.flush()
                 write_below(bar, epoch_text(row, epochs))
-                # Written so that NaN is never the best.
+                # This comparison is false for NaN, which is never the best.
                 lowest = math.inf if position.best is None else position.best
                 if best is not None and row.get(best, math.inf) < lowest:
                     position.best = row[best]
@@ -334,24 +340,24 @@ class Trainer:
                     _wait(checkpoints)
                     stop.stop()
 
-            # Whoever goes on from here may count on the last checkpoint.
+            # The last checkpoint exists when `fit` returns.
             _wait(checkpoints)
         return log.rows
 
     def evaluate(self, dataset):
-        """The metrics and the loss of a dataset, every example once.
+        """Returns the loss and the metrics of a dataset.
 
         Args:
             dataset: Batches `(x, y)` or `(x, y, weight)`; the last one may be
-                smaller. An example of weight 0 is ignored. Or a callable of
-                a `tf.distribute.InputContext` that builds one host's part of
-                it, in batches for each replica, on that host.
+                smaller. Examples of weight 0 are ignored. Or a callable of a
+                `tf.distribute.InputContext` that builds one host's part of such
+                a dataset on that host, in batches for each replica.
 
         Returns:
             Floats by name. The loss is the mean over batches, without l2.
         """
         _reset(self.eval_metrics)
-        # Read at the end: until then batches run without waiting.
+        # Results are read at the end, so that batches run without waiting.
         sums = [
             self._evaluate_batch(batch)
             for batch in evaluation_input(self.strategy, dataset)
@@ -368,15 +374,15 @@ class Trainer:
         return {**named, **_results(self.eval_metrics)}
 
     def predict(self, dataset, with_labels=False):
-        """The model's outputs in the order of the dataset.
+        """Returns the model's outputs in the order of the dataset.
 
         Args:
             dataset: Batches `x`, `(x, y)` or `(x, y, weight)`, or a callable as
-                in `evaluate`. Examples of weight 0 are padding and dropped.
-            with_labels: Whether to return the labels of the same rows too.
+                in `evaluate`. Examples of weight 0 are padding and are dropped.
+            with_labels: Whether to also return the labels of the same rows.
 
         Returns:
-            An array `(examples, classes)`, or a pair of it and the labels.
+            An array `(examples, classes)`, or a pair `(outputs, labels)`.
         """
         outputs, labels = [], []
         for batch in evaluation_input(self.strategy, dataset):
@@ -388,10 +394,11 @@ class Trainer:
         return (outputs, labels) if with_labels else outputs
 
     def restore_best(self, run):
-        """Puts the weights of the best checkpoint of a run into the model.
+        """Loads the weights of the best checkpoint of a run into the model.
 
         Args:
-            run: The `RunFolder`, or its path, in which `fit` had a `best`.
+            run: The `RunFolder`, or its path, of a run that was trained with
+                the argument `best` of `fit`.
 
         Returns:
             The step of the checkpoint.
@@ -420,8 +427,8 @@ class Trainer:
             )
 
     def _make_train_function(self, step):
-        """Several steps on all replicas, in one `tf.function`."""
-        # AutoGraph is for the loop over steps alone, as in Keras: to convert
+        """Returns a `tf.function` that takes several steps on all replicas."""
+        # As in Keras, AutoGraph converts only the loop over steps. Converting
         # losses and metrics would take seconds before the first step.
         train = tf.autograph.experimental.do_not_convert(step.train)
         strategy = self.strategy
@@ -443,7 +450,7 @@ class Trainer:
         return tf.function(train_steps)
 
     def _run_steps(self, phase, batches, count, first_step):
-        """Takes steps; returns the sums of their loss terms by name."""
+        """Takes steps and returns the sums of their loss terms by name."""
         sums, bad_index, bad_terms = phase.function(batches, tf.constant(count))
         names = phase.step.names
         if int(bad_index) >= 0:
@@ -465,7 +472,7 @@ class Trainer:
         return self.strategy.run(self._step.predict, args=batch[:1])
 
     def _collect(self, value):
-        """The rows of all replicas, of all workers, as an array."""
+        """Returns the rows of all replicas of all workers as an array."""
         if is_multi_worker(self.strategy):
             return self.strategy.gather(value, axis=0).numpy()
         local = self.strategy.experimental_local_results(value)
@@ -489,7 +496,7 @@ class Trainer:
         return path
 
     def _check_shared(self, path, step):
-        """Raises unless all workers have read the same checkpoint."""
+        """Raises if workers have read different checkpoints."""
         if self._mean_over_workers(step) != step:
             raise ValueError(
                 "The workers see different checkpoints; the run's folder must "
@@ -498,9 +505,9 @@ class Trainer:
             )
 
     def _measure(self, dataset, measure):
-        """Floats by name, the same on every worker."""
+        """Returns floats by name, the same on every worker."""
         values = measure(*self.predict(dataset, with_labels=True))
-        # Rounding differs between machines, and all have to agree on the best.
+        # Rounding differs between machines, but all must agree on the best.
         return {
             name: self._mean_over_workers(value)
             for name, value in values.items()
@@ -532,7 +539,7 @@ class Trainer:
                 f"Received: {unknown}"
             )
         if best is None or best.partition("/")[0] in measures:
-            # Measures have told their names only when they are logged.
+            # The names of measures are known only when they are logged.
             return
         names = {metric.name for metric in self.eval_metrics} | {"loss"}
         logged = {f"{split}/{name}" for split in evaluations for name in names}
@@ -553,7 +560,7 @@ def _check_logged(best, row):
 
 @dataclasses.dataclass
 class _Phase:
-    """A part of an epoch: which batches, with which loss."""
+    """A part of an epoch: its batches and the loss on them."""
 
     name: str  # In the logs: `train` or `held_out`.
     input: TrainingInput
@@ -563,7 +570,7 @@ class _Phase:
 
 
 class _Profiler:
-    """Watches the steps of a window, if there is one."""
+    """Profiles the steps of a window, if one is given."""
 
     def __init__(self, window, folder, chief):
         self._first, self._last = window or (math.inf, math.inf)
@@ -578,7 +585,7 @@ class _Profiler:
         self.turn(math.inf)
 
     def turn(self, step):
-        """Turns it on or off; returns the steps until the next turn."""
+        """Starts or stops profiling; returns the steps to the next change."""
         wanted = self._watches and self._first <= step < self._last
         if wanted and not self._is_on:
             tf.profiler.experimental.start(self._folder)
@@ -591,7 +598,7 @@ class _Profiler:
 
 
 def _steps_to(step, every):
-    """Steps until the next multiple of a number, or no end."""
+    """Returns the steps until the next multiple of `every`, or infinity."""
     return math.inf if every is None else every - step % every
 
 
@@ -631,7 +638,7 @@ def _copy(metric):
 
 
 def _check_arguments(loss, metrics, l2, l2_on, steps_per_execution, clip_norm):
-    """Raises on arguments that cannot be meant."""
+    """Raises if an argument is invalid."""
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise RuntimeError(
@@ -699,7 +706,7 @@ def _check_profile_steps(window, run):
 
 
 def _check_l2_names(model, l2_on):
-    """Raises on a name that no trainable variable has."""
+    """Raises if no trainable variable has one of the names."""
     names = sorted({variable.name for variable in model.trainable_variables})
     unknown = [name for name in l2_on or () if name not in names]
     if unknown:
@@ -710,7 +717,7 @@ def _check_l2_names(model, l2_on):
 
 
 def _check_made_in_scope(strategy, model, optimizer):
-    """Raises unless model and optimizer can be trained on the strategy."""
+    """Raises if model and optimizer cannot be trained on the strategy."""
     if not model.built or not model.trainable_variables:
         raise ValueError(
             "`model` must be built and have trainable variables. "

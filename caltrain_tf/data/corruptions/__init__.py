@@ -1,6 +1,6 @@
 """The corruptions of CIFAR-10-C, CIFAR-100-C and ImageNet-C."""
 
-# These declare the corruptions, which `get` looks up.
+# Importing these modules registers the corruptions for `get`.
 from caltrain_tf.data.corruptions import blur
 from caltrain_tf.data.corruptions import digital
 from caltrain_tf.data.corruptions import noise

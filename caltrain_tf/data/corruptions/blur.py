@@ -8,9 +8,9 @@ import scipy.sparse
 
 from caltrain_tf.data.corruptions import core
 
-# In levels: the soft edge of a disk that weighs less is none.
+# In levels; smaller weights of the soft edge of a disk are dropped.
 _NEGLIGIBLE_EDGE = 1e-6
-# In levels: what the end of a streak weighs that is left out.
+# In levels; the end of a streak is dropped if its total weight is smaller.
 _NEGLIGIBLE_END = 1e-3
 
 
@@ -19,11 +19,11 @@ _NEGLIGIBLE_END = 1e-3
     imagenet=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
 )
 def defocus_blur(images, draws, radius, softness):
-    """Blurs with a disk, whose edge is softened by a small Gaussian.
+    """Blurs with a disk whose edge is softened by a small Gaussian.
 
     Args:
         images: `(batch, channels, size, size)`, in [0, 1].
-        draws: `Draws`, of which there are none.
+        draws: `Draws`, which are not used.
         radius: Radius of the disk, in pixels.
         softness: Standard deviation of the Gaussian, in pixels.
     """
@@ -31,14 +31,14 @@ def defocus_blur(images, draws, radius, softness):
     size, margin = images.shape[-1], len(weights) - 1 + int(radius)
     margins = dict.fromkeys((3, 2), (margin, margin))
     padded = core.pad(images, margins, "reflect")
-    # All pixels in one line: a row down is as simple as a column to the right.
-    # What then comes from the next row or image ends up in the margin.
+    # In one flat array, a move down by a row is as simple as a move to the
+    # right. Values from the next row or image end up in the margin.
     width = size + 2 * margin
     pixels = padded.reshape(-1)
     line = _soften(pixels, weights, 1)
     line = _soften(line, weights, width)
     line = _disk_means(line, radius, width)
-    # Each image now begins where its margin did.
+    # Each image now begins where its margin began.
     pixels[: len(line)] = line
     return padded[..., :size, :size]
 
@@ -48,17 +48,17 @@ def defocus_blur(images, draws, radius, softness):
     imagenet=((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
 )
 def glass_blur(images, draws, sigma, reach, iterations):
-    """Blurs, moves pixels about, and blurs again.
+    """Blurs an image, moves pixels at random, and blurs it again.
 
-    As published, pixels are visited from the last to the first, and each takes
-    the value that a random neighbour has at that moment.
+    As in the published code, pixels are visited from the last to the first, and
+    each takes the current value of a random neighbour.
 
     Args:
         images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`.
-        sigma: Sigma of the Gaussian blurs, in pixels.
-        reach: The neighbour is at most this far, in rows and in columns.
-        iterations: How often all pixels are visited.
+        sigma: Standard deviation of the Gaussian blurs, in pixels.
+        reach: Largest distance of the neighbour, in rows and in columns.
+        iterations: How many times all pixels are visited.
     """
     count, channels, size, _ = images.shape
     matrix = core.blur_matrix(size, sigma)
@@ -69,7 +69,7 @@ def glass_blur(images, draws, sigma, reach, iterations):
         offsets = draws.integers([2, visited, visited], -reach, reach - 1)
         sources = (_sources(offsets, size) + first).reshape(count, size, size)
         line, images = images.reshape(-1), np.empty_like(images)
-        # All channels move alike.
+        # All channels move in the same way.
         for channel in range(channels):
             rest = line[channel * size**2 :]
             images[:, channel] = rest.take(sources, mode="wrap")
@@ -82,7 +82,7 @@ def glass_blur(images, draws, sigma, reach, iterations):
     takes="floats",
 )
 def motion_blur(images, draws, radius, sigma):
-    """Blurs along a line at a random angle within 45 degrees of level."""
+    """Blurs along a line at a random angle within 45 degrees of horizontal."""
     angles = draws.uniform([], -45.0, 45.0)
     return streak(images, angles, radius, sigma)
 
@@ -105,9 +105,9 @@ def motion_blur(images, draws, radius, sigma):
     ),
 )
 def zoom_blur(images, draws, stop, step):
-    """Takes the mean of the image and of ever larger ones."""
+    """Averages the image and versions of it with increasing zoom."""
     count, channels, size, _ = images.shape
-    # The images side by side: then one entry of the matrix serves them all.
+    # With one image per column, each matrix entry is read once for all images.
     columns = images.reshape(count * channels, size * size).T.copy()
     return (_zooms(size, stop, step) @ columns).T.reshape(images.shape)
 
@@ -123,7 +123,7 @@ def gaussian_blur(images, draws, sigma):
 
 
 def _soft_edge(radius, softness):
-    """Returns the weights of a pixel and of those at distance 1, 2, ..."""
+    """Returns the weights of pixels at the distances 0, 1, 2, ..."""
     weights = np.exp(
         -0.5 * (np.arange(2 if radius <= 8 else 3) / softness) ** 2
     )
@@ -132,10 +132,10 @@ def _soft_edge(radius, softness):
 
 
 def _soften(line, weights, step):
-    """Sums values that are multiples of `step` apart.
+    """Returns weighted sums of values whose distances are multiples of `step`.
 
-    As all functions here, it returns only values whose neighbours are there,
-    so that the line gets shorter at both ends.
+    Like the other functions on flat arrays, it returns only values that have
+    all of their neighbours, so the result is shorter at both ends.
     """
     if len(weights) == 1:
         return line
@@ -152,13 +152,13 @@ def _soften(line, weights, step):
 def _disk_means(line, radius, width):
     """Returns means over the disk around each pixel.
 
-    A disk is a run of pixels in each of its rows. Runs grow by a pixel at both
-    ends, and are added where the disk's rows have just that length.
+    A disk has one run of pixels in each of its rows. The runs grow by a pixel
+    at both ends and are added for the rows of the disk that have this length.
     """
     reach = int(radius)
     if not reach:
         return line
-    # To both sides of the middle, by distance from the middle row.
+    # Half lengths of the runs, by distance from the middle row.
     lengths = np.sqrt(radius**2 - np.arange(reach + 1) ** 2).astype(int)
     runs = line[reach : len(line) - reach].copy()
     total = np.zeros(len(runs) - 2 * reach * width, np.float32)
@@ -170,14 +170,17 @@ def _disk_means(line, radius, width):
             sides = _both_sides(runs, distance * width, reach * width)
             for side in sides[: 2 if distance else 1]:
                 total += side
-    # The rows above the middle, and those below.
+    # The rows above and below the middle count twice, the middle row once.
     count = 2 * (2 * lengths + 1).sum() - (2 * lengths[0] + 1)
     total *= np.float32(1 / count)
     return total
 
 
 def _both_sides(line, distance, reach):
-    """Returns the values before and after each that is `reach` inside."""
+    """Returns the values `distance` before and after each inner value.
+
+    Inner values are at least `reach` from both ends.
+    """
     end = len(line) - reach
     return (
         line[reach - distance : end - distance],
@@ -186,12 +189,12 @@ def _both_sides(line, distance, reach):
 
 
 def _sources(offsets, size):
-    """Returns which pixel's value each one ends with, `(batch, pixels)`.
+    """Returns the source of each pixel's final value, `(batch, pixels)`.
 
     Args:
-        offsets: Rows down and columns right to the neighbour of each visited
+        offsets: Offsets down and to the right of the neighbour of each visited
             pixel, `(batch, 2, visited, visited)`.
-        size: The image has `size * size` pixels.
+        size: Height and width of the images.
     """
     count, _, visited, _ = offsets.shape
     reach = (size - visited) // 2
@@ -200,9 +203,9 @@ def _sources(offsets, size):
     inside = slice(reach + 1, size - reach + 1)
     moves[:, inside, inside] = offsets[:, 0] * size + offsets[:, 1]
     moves = moves.reshape(count, -1)
-    # A pixel further on was visited before and has its new value already:
-    # follow it to where that came from, in ever larger steps. `num_pixels + i`
-    # stands for the old value of pixel i, where that ends.
+    # A neighbour with a larger index was visited before and already has its new
+    # value, so its source is followed in turn, in steps that double in length.
+    # `num_pixels + i` denotes the old value of pixel i, where a chain ends.
     num_pixels = size * size
     old = np.broadcast_to(np.arange(num_pixels, 2 * num_pixels), moves.shape)
     sources = old + moves - num_pixels * (moves > 0)
@@ -214,14 +217,14 @@ def _sources(offsets, size):
 
 
 def streak(images, angles, radius, sigma):
-    """Smears images to one side, as ImageMagick's motion blur does.
+    """Applies the one-sided motion blur of ImageMagick.
 
-    The kernel is half of a Gaussian, from the pixel itself outwards, at the
-    pixels nearest to a line. The result has the 256 levels of a pixel.
+    The kernel is one half of a Gaussian, starting at the pixel itself, at the
+    pixels nearest to a line. The result is rounded to the 256 levels of pixels.
 
     Args:
         images: `(batch, size, size, channels)`, in [0, 1].
-        angles: In degrees, `(batch,)`.
+        angles: Angles in degrees, `(batch,)`.
         radius: The line has `2 * radius + 1` pixels.
         sigma: Standard deviation of the Gaussian, in pixels.
     """
@@ -242,23 +245,23 @@ def _weights(radius, sigma):
 
 
 def _sum_of_moved(images, down, right, weights):
-    """Returns a weighted sum of an image's moved copies.
+    """Returns a weighted sum of shifted copies of each image.
 
     Args:
         images: `(batch, size, size, channels)`.
-        down: By how many pixels, `(batch, taps)`.
-        right: The same.
-        weights: `(taps,)`.
+        down: Shift of each copy down in pixels, `(batch, taps)`.
+        right: Shift of each copy to the right in pixels, `(batch, taps)`.
+        weights: Weight of each copy, `(taps,)`.
     """
     _, size, _, channels = images.shape
-    # No pixel moves less far than the first, which stays.
+    # The first copy is not shifted, so the margins cannot be negative.
     margins = {
         axis: (-moves.min(), moves.max())
         for axis, moves in ((2, right), (1, down))
     }
     padded = core.pad(images, margins, "edge")
-    # All parts of an image's size, as views. A row of pixels is a run of
-    # numbers: the longer it is, the less it costs to copy it.
+    # Views of all windows of the image's size. Each row of a window is one
+    # contiguous run, and long runs are the fastest to copy.
     shape = [*np.subtract(padded.shape[1:3], size - 1), size, size * channels]
     parts = np.lib.stride_tricks.as_strided(
         padded,
@@ -268,7 +271,7 @@ def _sum_of_moved(images, down, right, weights):
     )
     image = np.arange(len(images))
     down, right = down - down.min(), right - right.min()
-    # The first copy has not moved.
+    # The first copy is not shifted.
     result = (images * weights[0]).reshape(len(images), *parts.shape[3:])
     for tap, weight in enumerate(weights[1:], start=1):
         moved = parts[image, down[:, tap], right[:, tap]]
@@ -279,9 +282,9 @@ def _sum_of_moved(images, down, right, weights):
 
 @functools.lru_cache(maxsize=8)
 def _zooms(size, stop, step):
-    """Returns the mean of all zooms as one matrix of whole images, sparse.
+    """Returns the mean of all zooms as one sparse matrix on whole images.
 
-    Larger images differ little: they read the same few pixels.
+    It has few entries, because consecutive zooms read nearly the same pixels.
     """
     matrices = [np.eye(size)]
     for factor in np.arange(1, stop, step):

@@ -1,8 +1,8 @@
-"""What all corruptions share: how one is declared, looked up and called.
+"""Common code of all corruptions: registration, lookup and random numbers.
 
-A corruption is a function of a few images, their random numbers and the numbers
-of its strength. `corruption` declares it with the published strengths; `get`
-returns it by name and severity, as a function of a batch.
+A corruption is a function of images, their random numbers and the parameters of
+its strength. The decorator `corruption` registers it with the published
+strengths; `get` returns it by name and severity, as a function of a batch.
 
 Reference:
     Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common
@@ -18,28 +18,28 @@ import numpy as np
 import tensorflow as tf
 
 SEVERITIES = (1, 2, 3, 4, 5)
-# The 15 that results are reported on: noise, blur, weather, digital.
+# The 15 corruptions of the benchmark: noise, blur, weather and digital.
 NAMES = (
     *("gaussian_noise", "shot_noise", "impulse_noise"),
     *("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     *("snow", "frost", "fog", "brightness"),
     *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
-# Four more, for choosing settings; one of each kind.
+# Four more, one of each kind, for tuning hyperparameters.
 EXTRA_NAMES = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
 
-# The strengths of CIFAR-10-C are for images up to this size.
+# Images up to this size have the strengths of CIFAR-10-C by default.
 _LARGEST_SMALL_SIZE = 64
-# Values of images that are corrupted at once: so few that intermediate results
-# stay in the processor's second cache, so many that the calls of NumPy's
-# functions cost little. Whole batches take several times as long.
+# Number of values that are corrupted at once: few enough that intermediate
+# results stay in the L2 cache, and enough that the overhead of NumPy's calls is
+# small. Whole batches take several times as long.
 _VALUES_AT_ONCE = 2**17
-# Instead of dividing by zero; no level is that small.
+# Avoids division by zero; no nonzero level is that small.
 TINY = np.float32(1e-9)
-# Above the rounding errors of float32, below what makes a visible difference.
+# Above the rounding errors of float32 and below visible differences.
 _TOLERANCE = np.float32(1e-4)
-# The generator "SplitMix64" of Steele, Lea and Flood, 2014: a counter that goes
-# up by the golden ratio, and a hash of it.
+# The generator "SplitMix64" of Steele, Lea and Flood, 2014: a hash of a counter
+# that is incremented by the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIXERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
@@ -48,21 +48,22 @@ _DECLARED = {}
 
 
 def corruption(cifar, imagenet, takes="planes"):
-    """Declares a function as the corruption of its name.
+    """Returns a decorator that registers a corruption under its function name.
 
     Args:
-        cifar: The numbers of its strength in CIFAR-10-C and CIFAR-100-C, a
-            tuple for each severity.
+        cifar: The parameters of its strength in CIFAR-10-C and CIFAR-100-C, one
+            tuple per severity.
         imagenet: The same for ImageNet-C.
         takes: What the function takes and returns: `"pixels"`, uint8
-            `(batch, size, size, 3)`; `"floats"`, such images in [0, 1];
-            `"planes"`, such floats `(batch, 3, size, size)`; or `"batch"`,
-            pixels of the whole batch instead of a few images at a time.
+            `(batch, size, size, 3)`; `"floats"`, float32 images in [0, 1] of
+            the same shape; `"planes"`, float32 images `(batch, 3, size, size)`;
+            or `"batch"`, the pixels of the whole batch instead of a few images
+            at a time.
 
     Returns:
-        A decorator that returns the function as it is. The function's arguments
-        are images, their `Draws`, and the numbers of the strength. An image
-        must not depend on the others.
+        A decorator that returns the function unchanged. The function's
+        arguments are the images, their `Draws`, and the parameters of the
+        strength. The result for an image must not depend on other images.
     """
     wrap = {
         "pixels": _by_rows,
@@ -82,19 +83,19 @@ def corruption(cifar, imagenet, takes="planes"):
 def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
     """Returns a corruption as a function of images and their places.
 
-    It fits `ImageData.eval_batches(..., transform=)`. What becomes of an image
-    depends on its place in the data set and on the arguments here, not on the
-    batch that it comes in.
+    It can be passed to `ImageData.eval_batches(..., transform=)`. The corrupted
+    image depends on the image, its place in the data set and the arguments of
+    `get`, but not on the other images of the batch.
 
     Args:
         name: One of `NAMES` or `EXTRA_NAMES`.
         severity: 1 to 5.
-        strengths: `"cifar"` for those of CIFAR-10-C and CIFAR-100-C,
-            `"imagenet"` for those of ImageNet-C. By default the former up to
-            64 pixels.
+        strengths: `"cifar"` for the strengths of CIFAR-10-C and CIFAR-100-C,
+            `"imagenet"` for those of ImageNet-C. By default `"cifar"` for
+            images of up to 64 pixels and `"imagenet"` for larger ones.
         seed: Seed of the random numbers.
         frost_dir: A folder of frost photographs for `"frost"`. By default those
-            of the package `imagecorruptions` where it is installed, else a
+            of the package `imagecorruptions` if it is installed, otherwise a
             generated texture.
 
     Returns:
@@ -143,12 +144,12 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
 
 
 class Corruption:
-    """A corruption of a certain severity; `get` returns it.
+    """A corruption of a certain severity, as returned by `get`.
 
     Args:
-        function: Function of pixels, `Draws` and the numbers of a strength.
-        strengths: The numbers of the strength, by the kind of data set.
-        kind: Kind of the data set; by the images' size when `None`.
+        function: Function of pixels, `Draws` and the parameters of a strength.
+        strengths: The parameters of the strength by kind of data set.
+        kind: Kind of data set; chosen by the size of the images if `None`.
         set_number: As in `Draws`.
         options: Further arguments of the function.
     """
@@ -160,7 +161,7 @@ class Corruption:
         self._set_number = set_number
         self._options = options
 
-    # AutoGraph must not convert NumPy's code.
+    # AutoGraph must not convert NumPy code.
     @tf.autograph.experimental.do_not_convert
     def __call__(self, images, places):
         """Returns the corrupted images, a uint8 tensor.
@@ -183,8 +184,8 @@ class Corruption:
         if hasattr(images, "numpy"):
             corrupted = self._of_arrays(images.numpy(), places.numpy())
             return tf.convert_to_tensor(corrupted)
-        # Once here, so that unreadable frost photographs are an error now, not
-        # one of the input pipeline later.
+        # A trial run, so that unreadable frost photographs raise an error here
+        # and not later in the input pipeline.
         self._of_arrays(np.zeros((1, *shape[1:]), dtype), np.zeros(1, int))
         corrupted = tf.numpy_function(
             self._of_arrays, [images, places], tf.uint8, stateful=False
@@ -197,7 +198,7 @@ class Corruption:
             small = images.shape[1] <= _LARGEST_SMALL_SIZE
             kind = "cifar" if small else "imagenet"
         draws = Draws(places, self._set_number)
-        # Outside of the input pipeline's graph, on the host.
+        # Run on the host, outside the graph of the input pipeline.
         with tf.init_scope(), tf.device("CPU:0"):
             return self._function(
                 images, draws, *self._strengths[kind], **self._options
@@ -205,11 +206,12 @@ class Corruption:
 
 
 def _by_rows(function):
-    """Returns a function that goes through a batch a few images at a time."""
+    """Returns a function that processes a batch a few images at a time."""
 
     def whole(images, draws, *args, **options):
         result = np.empty_like(images)
-        # Of about one size: the calls for a few that are left cost as much.
+        # Parts of about equal size, because the overhead of a small last part
+        # would be as large as that of a full one.
         num_parts = min(
             max(1, round(images.size / _VALUES_AT_ONCE)), len(images)
         )
@@ -225,16 +227,16 @@ def _by_rows(function):
 
 
 def _of_floats(function):
-    """Returns a function of pixels, from one of numbers in [0, 1].
+    """Returns a function of pixels for a function of values in [0, 1].
 
     Args:
-        function: Function of float32 images and other arguments. It returns
-            such images.
+        function: Function of float32 images and other arguments that returns
+            float32 images.
     """
 
     def of_pixels(pixels, *args, **options):
         images = pixels.astype(np.float32)
-        # Every level of a pixel survives this and the way back.
+        # Exact: `to_pixels` restores each of the 256 levels.
         images /= 255
         return to_pixels(function(images, *args, **options))
 
@@ -242,15 +244,15 @@ def _of_floats(function):
 
 
 def _of_planes(function):
-    """Returns a function of pixels, from one of planes in [0, 1].
+    """Returns a function of pixels for a function of planes in [0, 1].
 
     Args:
-        function: As in `_of_floats`, of images `(batch, 3, size, size)`.
+        function: As in `_of_floats`, but for images `(batch, 3, size, size)`.
     """
     of_pixels = _of_floats(function)
 
     def of_channels_last(pixels, *args, **options):
-        # Channel by channel, which takes a fourth of the time of all at once.
+        # Channel by channel takes a fourth of the time of a transposed copy.
         planes = np.stack([pixels[..., channel] for channel in range(3)], 1)
         planes = of_pixels(planes, *args, **options)
         corrupted = np.empty_like(pixels)
@@ -264,10 +266,10 @@ def _of_planes(function):
 class Draws:
     """Random arrays for a batch, each row from its image's own seed.
 
-    What an image gets depends on the numbers below and on the order of the
-    calls, not on the batch that it comes in. Numbers are hashes of seed, place
-    and index, since NumPy's own generators have one seed each, and one an image
-    costs more than most corruptions.
+    The values for an image depend on its place, on `set_number` and on the
+    order of the calls, but not on the other images of the batch. They are
+    hashes of seed, place and index, because creating one NumPy generator per
+    image costs more than most corruptions.
 
     Args:
         places: The images' places in their split, `(batch,)`.
@@ -280,15 +282,15 @@ class Draws:
         self._num_draws = 0
 
     def of_rows(self, rows):
-        """Returns those of some of the images, from the first draw on."""
+        """Returns the draws of some of the images, from the first draw on."""
         return Draws(self._places[rows], self._set_number)
 
     def bits(self, shape):
-        """Returns 32 random bits each, uint32 `(batch, *shape)`."""
+        """Returns random bits, uint32 `(batch, *shape)`."""
         number = (self._set_number << 6) + self._num_draws
         self._num_draws += 1
         count = math.prod(shape)
-        # Two numbers a word.
+        # Each 64-bit word holds two numbers.
         steps = np.arange(1, -(-count // 2) + 1, dtype=np.uint64) * _GOLDEN
         start = _mix(np.full(1, number, np.uint64) + _GOLDEN)
         keys = _mix(self._places + start)
@@ -303,10 +305,10 @@ class Draws:
         return values
 
     def normal(self, shape, mean=0.0, scale=1.0):
-        """Returns float32 values, `(batch, *shape)`."""
+        """Returns normal float32 values, `(batch, *shape)`."""
         count = math.prod(shape)
         half = -(-count // 2)
-        # Box and Muller: two of each pair.
+        # Box-Muller transform: two normal values from two uniform ones.
         values = _levels(self.bits([2, half]))
         radius = values[:, 0] + np.float32(0.5)
         radius *= np.float32(2.0**-24)
@@ -323,7 +325,7 @@ class Draws:
         return values.reshape(-1, *shape)
 
     def integers(self, shape, low, high):
-        """Returns int32 values from `low` to `high` (included)."""
+        """Returns int32 values from `low` to `high`, both included."""
         values = self.bits(shape)
         values >>= np.uint32(16)
         values *= np.uint32(high - low + 1)
@@ -344,33 +346,36 @@ def _mix(words):
 
 
 def _levels(bits):
-    """Returns integers below 2**24, as many as float32 has room for."""
+    """Returns integers below 2**24, which float32 represents exactly."""
     bits >>= np.uint32(8)
     return bits.astype(np.float32)
 
 
 def to_pixels(images):
-    """Returns uint8 levels, cut off to the level below, as published."""
+    """Returns uint8 levels, rounded down as in the published data sets."""
     levels = images * np.float32(255)
     levels += _TOLERANCE
-    # Short integers are clipped in a fraction of the time.
+    # Clipping int16 values takes a fraction of the time of float32.
     levels = levels.astype(np.int16)
     np.clip(levels, 0, 255, out=levels)
     return levels.astype(np.uint8)
 
 
 def truncate(images):
-    """Returns [0, 1] with only the 256 levels of `to_pixels`."""
+    """Returns values in [0, 1], rounded down to the 256 levels of pixels."""
     return _floored(images, _TOLERANCE)
 
 
 def nearest(images):
-    """Returns [0, 1] with only the 256 levels, the nearest ones."""
+    """Returns values in [0, 1], rounded to the nearest of the 256 levels."""
     return _floored(images, _TOLERANCE + np.float32(0.5))
 
 
 def _floored(images, offset):
-    """Works in place: new memory costs more than the arithmetic."""
+    """Adds `offset` levels to values in [0, 1] and rounds down to a level.
+
+    It works in place, because allocating memory costs more than the arithmetic.
+    """
     levels = np.clip(images, np.float32(0), np.float32(1))
     levels *= np.float32(255)
     levels += offset
@@ -380,7 +385,7 @@ def _floored(images, offset):
 
 
 def fold(indices, size, border):
-    """Returns the pixels that stand for those outside of an image.
+    """Returns the indices of the pixels that extend an image at its borders.
 
     Args:
         indices: An array of integers.
@@ -403,11 +408,11 @@ def fold(indices, size, border):
 
 
 def pad(images, margins, border):
-    """Returns images with a border, for which `np.pad` takes longer.
+    """Returns images with a border; it is faster than `np.pad`.
 
     Args:
         images: An array.
-        margins: From an axis to the numbers of pixels before and after.
+        margins: Dictionary from axes to the numbers of pixels before and after.
         border: As in `fold`.
 
     Example:
@@ -422,7 +427,7 @@ def pad(images, margins, border):
     padded[tuple(inside)] = images
     for axis, (before, after) in margins.items():
         size = images.shape[axis]
-        # The border of one axis, then, from end to end, that of the next.
+        # The border of each axis includes the borders of the axes before it.
         inside[axis] = slice(None)
         along = padded[tuple(inside)].swapaxes(0, axis)
         if border == "edge":
@@ -441,8 +446,8 @@ def blur_matrix(size, sigma, truncate=4.0, border="edge"):
 
     Args:
         size: The number of pixels.
-        sigma: The standard deviation in pixels; 0 is no blur.
-        truncate: Where the Gaussian is cut off, in standard deviations.
+        sigma: The standard deviation in pixels; 0 means no blur.
+        truncate: Where the Gaussian is truncated, in standard deviations.
         border: As in `fold`.
     """
     radius = int(truncate * sigma + 0.5)
@@ -460,8 +465,8 @@ def blur_matrix(size, sigma, truncate=4.0, border="edge"):
 def zoom_matrix(size, factor):
     """Returns the matrix that enlarges the centre, `(size, size)`.
 
-    The ends of the part that is kept stay ends: its first pixel's centre is
-    the first pixel's centre of the result.
+    The centres of the first and last pixel of the part that is kept become the
+    centres of the first and last pixel of the enlarged part.
     """
     kept = math.ceil(size / factor)
     enlarged = round(kept * factor)
@@ -482,8 +487,8 @@ def zoom_matrix(size, factor):
 def box_matrix(size, new_size):
     """Returns the matrix of a box-filter resizing, `(new_size, size)`.
 
-    A pixel of the result is the mean of those whose centres it covers, or,
-    when enlarging, the one that its centre is in.
+    A pixel of the result is the mean of the pixels whose centres it covers or,
+    when enlarging, the pixel that contains its centre.
     """
     scale = size / new_size
     support = max(scale, 1.0)
@@ -505,6 +510,6 @@ def transform(images, matrix):
         `(batch, channels, new_size, new_size)`.
     """
     matrix = matrix.astype(np.float32, copy=False)
-    # Copied, since NumPy is slower with many products of a transposed view.
-    # One large product would be faster, but not beside other threads.
+    # NumPy is slower for many products with a transposed view than with a copy.
+    # One large product would be faster, but not alongside other threads.
     return matrix @ (images @ matrix.T.copy())

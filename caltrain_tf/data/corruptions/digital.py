@@ -1,11 +1,12 @@
-"""Digital: contrast, elastic transform, pixelate, JPEG and saturate."""
+"""Digital corruptions: contrast, elastic, pixelate, JPEG and saturate."""
 
 import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.data.corruptions import core
 
-# Images in one turn of the JPEG loop: a turn costs as much as a small file.
+# Images per iteration of the JPEG loop, because the overhead of an iteration is
+# as large as the cost of a small file.
 _IMAGES_A_TURN = 16
 
 
@@ -15,9 +16,9 @@ _IMAGES_A_TURN = 16
     takes="floats",
 )
 def contrast(images, draws, factor):
-    """Draws each channel to its mean over the image."""
+    """Moves each channel towards its mean over the image."""
     count, size, _, channels = images.shape
-    # Rows of pixels as runs of numbers: three at a time would be slow.
+    # Operations on whole rows are faster than on three channels at a time.
     lines = images.reshape(count, size, size * channels)
     means = lines.mean(axis=1).reshape(count, size, channels).mean(axis=1)
     means = np.tile(means, size)[:, np.newaxis]
@@ -28,8 +29,8 @@ def contrast(images, draws, factor):
 
 
 @core.corruption(
-    # In pixels of a 32-pixel image; for ImageNet-C 244 times the published
-    # factors, as published.
+    # In pixels: for CIFAR of a 32-pixel image; for ImageNet-C the published
+    # factors times 244, as in the published code.
     cifar=(
         (0, 0, 2.56),
         (1.6, 6.4, 2.24),
@@ -46,14 +47,14 @@ def contrast(images, draws, factor):
     ),
 )
 def elastic_transform(images, draws, displacement, sigma, shift):
-    """Warps an image.
+    """Warps an image with an affine map and a smooth displacement.
 
     Args:
         images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`.
-        displacement: Factor of the displacement, in pixels.
-        sigma: Standard deviation of the Gaussian that smooths it.
-        shift: How far the three points of the affine map move, in pixels.
+        displacement: Scale of the displacement, in pixels.
+        sigma: Standard deviation of the Gaussian that smooths the displacement.
+        shift: Largest shift of the three points of the affine map, in pixels.
     """
     size = images.shape[-1]
     moves = draws.uniform([3, 2], -shift, shift)
@@ -77,10 +78,10 @@ def pixelate(images, draws, factor):
     count, channels, size, _ = images.shape
     small = int(size * factor)
     matrix = core.box_matrix(size, small)
-    # Image libraries keep 256 levels after each step.
+    # Image libraries round to 256 levels after each step.
     images = core.nearest(images @ matrix.T.copy())
     images = core.nearest(matrix @ images)
-    # Enlarging takes pixels as they are.
+    # Enlarging copies pixels.
     nearby = core.box_matrix(small, size).argmax(axis=1)
     places = nearby[:, np.newaxis] * small + nearby
     images = images.reshape(count, channels, small * small)
@@ -93,12 +94,12 @@ def pixelate(images, draws, factor):
     takes="batch",
 )
 def jpeg_compression(pixels, draws, quality):
-    """Encodes images as JPEG, and decodes them.
+    """Encodes images as JPEG and decodes them again.
 
     Args:
         pixels: uint8 `(batch, size, size, 3)`.
-        draws: `Draws`, of which there are none.
-        quality: Quality of the files.
+        draws: `Draws`, which are not used.
+        quality: Quality of the JPEG files.
     """
     return _through_files(pixels, quality).numpy()
 
@@ -108,7 +109,7 @@ def jpeg_compression(pixels, draws, quality):
     imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 )
 def saturate(images, draws, factor, offset):
-    """Scales and shifts the saturation of hue, saturation and value."""
+    """Scales and shifts the saturation in HSV space."""
     value = images.max(axis=1, keepdims=True)
     gap = value - images
     chroma = gap.max(axis=1, keepdims=True)
@@ -116,7 +117,7 @@ def saturate(images, draws, factor, offset):
     wanted = saturation * np.float32(factor) + np.float32(offset)
     wanted = np.clip(wanted, np.float32(0), np.float32(1))
     hue = gap / np.maximum(chroma, core.TINY)
-    # Where there is no hue, 0 is taken for it, which is red.
+    # Grey pixels have no hue; theirs is set to 0, which is red.
     hue[:, 1:] += chroma == 0
     return value * (1 - wanted * hue)
 
@@ -124,18 +125,17 @@ def saturate(images, draws, factor, offset):
 def _affine(moves, size):
     """Returns the rows and columns that each pixel comes from.
 
-    Three corners of a square in the middle are moved, and the rest of the image
-    with them.
+    The affine map moves three corners of a square in the middle of the image.
 
     Args:
-        moves: Moves of the corners to the right and down, `(batch, 3, 2)`.
+        moves: Shifts of the corners to the right and down, `(batch, 3, 2)`.
         size: Size of the images.
     """
     middle, reach = size // 2, size // 3
     corners = np.array([[1, 1], [1, -1], [-1, -1]]) * reach + middle
     homogeneous = np.ones((len(moves), 3, 3))
     homogeneous[..., :2] = corners + moves
-    # From where the corners are to where they were.
+    # Maps the new corners to the old ones.
     maps = np.linalg.inv(homogeneous) @ corners.astype(float)
     maps = maps.astype(np.float32)[..., np.newaxis, np.newaxis]
     at = np.arange(size, dtype=np.float32)
@@ -148,12 +148,12 @@ def _affine(moves, size):
 
 
 def _sample(images, rows, columns, border):
-    """Reads images between pixels, bilinearly.
+    """Samples images at fractional positions with bilinear interpolation.
 
     Args:
         images: `(batch, channels, size, size)`.
-        rows: Where each pixel is read, `(batch, size, size)`.
-        columns: The same.
+        rows: Row at which each pixel is read, `(batch, size, size)`.
+        columns: Column at which each pixel is read, `(batch, size, size)`.
         border: As in `core.fold`.
     """
     count, channels, size, _ = images.shape
@@ -161,8 +161,9 @@ def _sample(images, rows, columns, border):
     down, across = rows - top, columns - left
     up, back = 1 - down, 1 - across
     weights = (up * back, up * across, down * back, down * across)
-    # Images with all of their border that is read. There, the neighbours of
-    # all pixels are equally far away, and one array of places is enough.
+    # Images are extended by the part of the border that is read. In them the
+    # neighbours of every pixel have the same offsets, so one array of places is
+    # enough.
     first_row, first_column = int(top.min()), int(left.min())
     inside_rows, inside_columns = (
         core.fold(np.arange(first, last + 2, dtype=int), size, border)
@@ -171,7 +172,7 @@ def _sample(images, rows, columns, border):
     around = inside_rows[:, np.newaxis] * size + inside_columns
     width, num_pixels = len(inside_columns), around.size
     line = images.reshape(-1, size * size).take(around, axis=1).reshape(-1)
-    # Exact: whole numbers, in float32 up to 2**24.
+    # Exact, because float32 represents integers up to 2**24.
     places = top if num_pixels < 2**24 else top.astype(float)
     places *= width
     places += left
@@ -180,10 +181,10 @@ def _sample(images, rows, columns, border):
     places += np.arange(count).reshape(-1, 1, 1) * (channels * num_pixels)
     result = np.empty((channels, count, size, size), np.float32)
     values = np.empty_like(down)
-    # Each channel by itself, so that all are read at the same places.
+    # One channel at a time, so that all channels share the array of places.
     for channel, total in enumerate(result):
         plane = line[channel * num_pixels :]
-        # No place is outside; to clip is the fastest way not to check it.
+        # No place is out of bounds; "clip" is the fastest mode without a check.
         plane.take(places, out=total, mode="clip")
         total *= weights[0]
         for offset, weight in zip(
@@ -209,7 +210,7 @@ def _through_files(pixels, quality):
         return tf.io.decode_jpeg(encoded, 3, dct_method="INTEGER_ACCURATE")
 
     count, *size = tf.unstack(tf.shape(pixels))
-    # The last turn is filled up with black images.
+    # Black images fill up the last iteration.
     missing = -count % _IMAGES_A_TURN
     pixels = tf.pad(pixels, [[0, missing]] + 3 * [[0, 0]])
     turns = tf.map_fn(

@@ -1,8 +1,8 @@
 """Noise: Gaussian, shot, impulse and speckle noise.
 
-Each value of an image, one of 256 levels, becomes another one by chance. What
-such noise does is a table: the probabilities of each new level, given the old
-one. New levels are drawn from the table, whatever the distribution.
+Noise replaces each value of an image, one of 256 levels, by a random level. It
+is described by a table with the probabilities of each new level given the old
+one. New levels of any distribution are drawn from its table.
 """
 
 import functools
@@ -24,7 +24,7 @@ _log_factorial = np.vectorize(lambda n: math.lgamma(n + 1), otypes=[float])
     takes="pixels",
 )
 def gaussian_noise(pixels, draws, scale):
-    """Adds normal noise of standard deviation `scale`; white is 1."""
+    """Adds normal noise with standard deviation `scale`, where white is 1."""
     return _draw(_gaussian_chances, scale, pixels, draws)
 
 
@@ -34,7 +34,7 @@ def gaussian_noise(pixels, draws, scale):
     takes="pixels",
 )
 def shot_noise(pixels, draws, photons):
-    """Counts photons: Poisson noise, where white is `photons` of them."""
+    """Applies Poisson noise, where white is an average of `photons` photons."""
     return _draw(_poisson_chances, photons, pixels, draws)
 
 
@@ -44,7 +44,7 @@ def shot_noise(pixels, draws, photons):
     takes="pixels",
 )
 def impulse_noise(pixels, draws, amount):
-    """Sets a share `amount` of the values to black or white."""
+    """Sets a fraction `amount` of the values to black or white."""
     return _draw(_impulse_chances, amount, pixels, draws)
 
 
@@ -54,7 +54,7 @@ def impulse_noise(pixels, draws, amount):
     takes="pixels",
 )
 def speckle_noise(pixels, draws, scale):
-    """Multiplies by normal noise around 1."""
+    """Multiplies by normal noise with mean 1 and standard deviation `scale`."""
     return _draw(_speckle_chances, scale, pixels, draws)
 
 
@@ -66,12 +66,12 @@ def _draw(chances, strength, pixels, draws):
 
 @functools.lru_cache(maxsize=16)
 def _table(chances, strength):
-    """Returns the table of a noise.
+    """Returns the alias table of a noise.
 
     Args:
-        chances: A function of the strength. Returns, for each old level, the
-            probabilities that the new one is below 1, 2, ..., 255.
-        strength: Its argument.
+        chances: A function of the strength. It returns, for each old level, the
+            probabilities that the new level is below 1, 2, ..., 255.
+        strength: The strength of the noise.
     """
     below = chances(strength)
     return alias_table(np.diff(below, axis=1, prepend=0.0, append=1.0))
@@ -96,7 +96,7 @@ def _poisson_chances(photons):
     rates = np.maximum(_LEVELS / 255 * photons, 1e-12)[:, np.newaxis]
     logs = counts * np.log(rates) - rates - _log_factorial(counts)
     up_to = np.cumsum(np.exp(logs), axis=1)
-    # Level k or more are k / 255 of the photons or more.
+    # A level of at least k takes at least k / 255 of the photons.
     fewest = -(-_LEVELS[1:] * photons // 255)
     return up_to[:, fewest - 1]
 
@@ -109,16 +109,17 @@ def _impulse_chances(amount):
 def alias_table(probabilities):
     """Prepares 256 distributions over 256 outcomes for `choose`.
 
-    A distribution is cut into 256 parts of one size, each of at most two
-    outcomes: the part's own, and its alias (Walker, "An efficient method for
-    generating discrete random variables with general distributions", 1977).
+    A distribution is divided into 256 parts of equal probability with at most
+    two outcomes each: the part's own outcome and its alias (Walker, "An
+    efficient method for generating discrete random variables with general
+    distributions", 1977).
 
     Args:
         probabilities: `(256, 256)`, rows that sum to 1.
 
     Returns:
-        uint32 `(65536,)`: for each part the share of its own outcome in the
-        upper 24 bits, and its alias in the lower 8.
+        uint32 `(65536,)`: for each part, the upper 24 bits hold the share of
+        its own outcome and the lower 8 bits hold its alias.
     """
     weights = np.asarray(probabilities, float) * _SIZE
     row = np.arange(_SIZE)
@@ -130,12 +131,12 @@ def alias_table(probabilities):
     shares = np.ones((_SIZE, _SIZE))
     aliases = np.tile(row, (_SIZE, 1))
     light, big = np.zeros((2, _SIZE), int)
-    # What is left of the present heavy outcome, in parts.
+    # Remaining weight of the current heavy outcome, in parts.
     rest = weights[row, heavies[:, 0]]
     for _ in range(_SIZE):
         is_last = big >= num_heavy - 1
-        # A light outcome's part is filled up by the heavy one; a heavy one of
-        # which less than a part is left, by the next.
+        # The heavy outcome fills up the part of a light outcome. If less than a
+        # part is left of the heavy outcome, the next one fills up its part.
         fills = (light < num_light) & ((rest > 1) | is_last)
         following = heavies[row, np.minimum(big + 1, _SIZE - 1)]
         part = np.where(
@@ -153,7 +154,7 @@ def alias_table(probabilities):
         )
         light = light + fills
         big = np.minimum(big + ~fills, _SIZE - 1)
-    # A part that is all its own is its own alias.
+    # A part with a single outcome is its own alias.
     aliases = np.where(shares >= 1, row, aliases)
     levels = np.clip(np.round(shares * 2**24), 0, 2**24 - 1)
     return (levels.astype(np.uint32) << 8 | aliases.astype(np.uint32)).ravel()
@@ -163,12 +164,12 @@ def choose(table, rows, bits):
     """Draws from the distributions of a table.
 
     Args:
-        table: Table of `alias_table`.
-        rows: Which distribution, uint8 of any shape.
+        table: Table returned by `alias_table`.
+        rows: Index of the distribution for each draw, uint8 of any shape.
         bits: Random uint32 of the same shape.
 
     Returns:
-        Outcomes, uint8 of the same shape, with their probabilities to 24 bits.
+        Outcomes, uint8 of the same shape. Probabilities are exact to 24 bits.
     """
     parts = bits.astype(np.uint8)
     # 256 * row + part.
@@ -176,7 +177,8 @@ def choose(table, rows, bits):
     places <<= np.uint16(8)
     places |= parts
     entries = table.take(places, mode="wrap")
-    # The upper 24 bits decide. Without branches, which nobody can predict.
+    # The upper 24 bits decide. There is no branch, because its outcome could
+    # not be predicted.
     outcomes = entries.astype(np.uint8)
     outcomes ^= (outcomes ^ parts) * (bits < entries)
     return outcomes

@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog, brightness and spatter."""
+"""Weather corruptions: snow, frost, fog, brightness and spatter."""
 
 import functools
 import importlib.util
@@ -10,11 +10,11 @@ import tensorflow as tf
 from caltrain_tf.data.corruptions import core
 from caltrain_tf.data.corruptions.blur import streak
 
-# Shares of red, green and blue in the brightness that the eye sees.
+# Weights of red, green and blue in perceived brightness.
 _LUMA = np.float32([0.299, 0.587, 0.114])
 _ENDINGS = (".png", ".jpg", ".jpeg")
-# Of the published frost photographs: mean of red, green and blue, and the
-# standard deviation. Two of the five are the same.
+# Mean of red, green and blue, and the standard deviation, of each published
+# frost photograph. Two of the five are the same.
 _TINTS = (
     ((78, 149, 166), 19),
     ((201, 205, 214), 22),
@@ -26,12 +26,12 @@ _TEXTURE_SIZE = 512
 _NUM_DIRECTIONS = 7
 _WATER = np.float32([175, 238, 238]).reshape(3, 1, 1) / 255
 _MUD = np.float32([63, 42, 20]).reshape(3, 1, 1) / 255
-# Light from one corner.
+# An emboss filter with light from one corner.
 _RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 _MEAN = np.full((3, 3), 1 / 9)
 _SOBEL = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
-# Of the 5 x 5 neighbours: straight, diagonal, and the knight's move; others
-# are reached in two steps.
+# Distances to neighbours in a 5 x 5 window: straight, diagonal and a knight's
+# move. Other neighbours are reached in two steps.
 _STRAIGHT, _DIAGONAL, _KNIGHT = 1.0, 1.4, 2.1969
 
 
@@ -52,18 +52,18 @@ _STRAIGHT, _DIAGONAL, _KNIGHT = 1.0, 1.4, 2.1969
     ),
 )
 def snow(images, draws, mean, scale, zoom, threshold, radius, sigma, keep):
-    """Whitens an image and lets flakes fall in two directions.
+    """Whitens an image and adds flakes that fall in two directions.
 
     Args:
         images: `(batch, 3, size, size)`, in [0, 1].
         draws: `Draws`.
-        mean: Mean of the normal noise that the flakes are made of.
+        mean: Mean of the normal noise from which the flakes are made.
         scale: Standard deviation of the noise.
-        zoom: How much the noise is enlarged.
-        threshold: What is below is no flake.
-        radius: Radius of the flakes' motion blur.
-        sigma: Sigma of the same motion blur.
-        keep: Share of the image that is not whitened.
+        zoom: Factor by which the noise is enlarged.
+        threshold: Noise below this value is set to 0.
+        radius: Radius of the motion blur of the flakes.
+        sigma: Standard deviation of the motion blur.
+        keep: Weight of the original image; the rest is whitened.
     """
     size = images.shape[-1]
     flakes = draws.normal([1, size, size], mean, scale)
@@ -112,9 +112,9 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
         amount: Factor of the frost.
         scale: Scale of the photographs.
         frost_dir: A folder of photographs, of which the first five by name are
-            used, as published; by default `installed_photographs`. Without any
-            they are generated textures of the photographs' colours and
-            contrasts, which is not what CIFAR-10-C and ImageNet-C have.
+            used, as in the published code; by default `installed_photographs`.
+            Without photographs, textures with their colours and contrasts are
+            generated, which differ from the frost of CIFAR-10-C and ImageNet-C.
     """
     frost_dir = frost_dir or installed_photographs()
     photographs = _photographs(frost_dir, scale)
@@ -145,13 +145,13 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
     imagenet=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
 )
 def fog(images, draws, amount, decay):
-    """Adds a random cloud, and darkens so that white stays white.
+    """Adds a random cloud and darkens, so that white stays white.
 
     Args:
         images: `(batch, channels, size, size)`, in [0, 1].
         draws: `Draws`.
-        amount: Amount of the cloud.
-        decay: How much weaker each finer level of the cloud is.
+        amount: Brightness of the cloud.
+        decay: Factor by which each finer level of the cloud is weaker.
     """
     size = images.shape[-1]
     amount = np.float32(amount)
@@ -167,7 +167,7 @@ def fog(images, draws, amount, decay):
     takes="pixels",
 )
 def brightness(pixels, draws, amount):
-    """Raises the value of hue, saturation and value."""
+    """Raises the value in HSV space."""
     table = _raised(amount)
     red, green, blue = np.moveaxis(pixels, -1, 0)
     value = np.maximum(np.maximum(red, green), blue).astype(np.uint16)
@@ -200,10 +200,10 @@ def spatter(images, draws, mean, scale, sigma, threshold, amount, liquid):
     Args:
         images: `(batch, 3, size, size)`, in [0, 1].
         draws: `Draws`.
-        mean: Mean of the normal noise that the drops are made of.
+        mean: Mean of the normal noise from which the drops are made.
         scale: Standard deviation of the noise.
-        sigma: Sigma of the Gaussian that smooths it, in pixels.
-        threshold: What is below is dry.
+        sigma: Standard deviation of the Gaussian that smooths it, in pixels.
+        threshold: Noise below this value is dry.
         amount: The opacity of water; for mud, the blur of its edge in pixels.
         liquid: `"water"` or `"mud"`.
     """
@@ -222,10 +222,10 @@ def spatter(images, draws, mean, scale, sigma, threshold, amount, liquid):
 
 
 def installed_photographs():
-    """Returns the folder of the package `imagecorruptions`, or None.
+    """Returns the frost folder of the package `imagecorruptions`, or None.
 
-    Only its image files are used. The package is not imported: OpenCV, Numba
-    and scikit-image, which it needs, may be missing.
+    Only its image files are used. The package is not imported, because its
+    requirements OpenCV, Numba and scikit-image may be missing.
     """
     package = importlib.util.find_spec("imagecorruptions")
     for folder in (package and package.submodule_search_locations) or ():
@@ -243,7 +243,7 @@ def _photographs(frost_dir, scale):
         ]
     else:
         photographs = _read(frost_dir)
-    # Outside of the input pipeline's graph, on the host.
+    # Run on the host, outside the graph of the input pipeline.
     with tf.init_scope(), tf.device("CPU:0"):
         resized = [
             tf.image.resize(
@@ -275,7 +275,7 @@ def _read(folder):
 
 
 def _texture(seed, mean, scale):
-    """Returns needles of ice that grow in patches of one direction each."""
+    """Returns a texture of ice needles, in patches with one direction each."""
     rng = np.random.RandomState(seed)
     across, down = np.meshgrid(
         np.fft.rfftfreq(_TEXTURE_SIZE), np.fft.fftfreq(_TEXTURE_SIZE)
@@ -301,7 +301,8 @@ def _texture(seed, mean, scale):
     ):
         along = across * np.cos(angle) + down * np.sin(angle)
         aside = down * np.cos(angle) - across * np.sin(angle)
-        # Long in one direction, thin in the other; bright where it is thin.
+        # The filtered noise is long in one direction and thin in the other;
+        # needles are bright where it crosses 0.
         lines = filtered(np.exp(-((along * 90) ** 2) - (aside * 9) ** 2))
         needles = needles + share * np.exp(-3 * np.abs(lines))
     clouds = filtered(1 / np.maximum(radius, 1 / 128) ** 1.5)
@@ -313,7 +314,8 @@ def _texture(seed, mean, scale):
 def _plasma(draws, size, decay):
     """Returns fractals of the diamond-square method, `(batch, size, size)`.
 
-    They are periodic, of the next power of two, and span [0, 1].
+    They have values in [0, 1] and are cut from a periodic square whose size is
+    the next power of two.
     """
     levels = (size - 1).bit_length()
     whole = 2**levels
@@ -334,9 +336,9 @@ def _plasma(draws, size, decay):
 
 
 def _refine(grid, noise):
-    """Doubles a grid: means of the four nearest points, and noise."""
+    """Doubles a grid; new points are means of four neighbours plus noise."""
     batch, count, _ = grid.shape
-    # In the middle of four, to the right of a point, and below it.
+    # For the point in the middle of four, right of a point, and below it.
     middle_noise, right_noise, below_noise = np.moveaxis(noise, 1, 0)
     pairs = grid + _rolled(grid, 1, axis=1)
     quarter = np.float32(0.25)
@@ -354,19 +356,19 @@ def _refine(grid, noise):
 
 
 def _rolled(grid, step, axis):
-    """Returns the next point's (1) or the last one's (-1) value."""
+    """Returns the values of the next (1) or the previous (-1) points."""
     places = np.arange(step, grid.shape[axis] + step)
     return grid.take(places, axis=axis, mode="wrap")
 
 
 @functools.lru_cache(maxsize=8)
 def _raised(amount):
-    """Returns the new level of each value and level, uint8 `(65536,)`."""
+    """Returns the new level for each HSV value and level, uint8 `(65536,)`."""
     levels = np.arange(256, dtype=np.float32) / 255
     value = levels[:, np.newaxis]
     raised = np.minimum(value + np.float32(amount), np.float32(1))
-    # Hue and saturation stay: all channels grow by the same factor, and
-    # black becomes grey.
+    # Hue and saturation do not change: all channels grow by the same factor,
+    # and black becomes grey.
     grown = np.minimum(levels, value) * (raised / np.maximum(value, core.TINY))
     return core.to_pixels(grown + (value == 0) * raised).ravel()
 
@@ -378,7 +380,7 @@ def _compiled_drops(size):
 
 
 def _drops(depth):
-    """Returns how bright water is: a relief of the drops, up to 1."""
+    """Returns the brightness of water, a relief of the drops up to 1."""
     levels = tf.floor(tf.clip_by_value(depth, 0.0, 1.0) * 255)
     distance = tf.minimum(distance_to_edges(levels, 50, 150), 20.0)
     distance = _equalize(_whole_means(distance))
@@ -389,20 +391,20 @@ def _drops(depth):
 
 
 def _whole_means(images):
-    """Returns means over 3 x 3 pixels, cut off to the number below."""
-    # Above the rounding errors: a whole number stays what it is.
+    """Returns means over 3 x 3 pixels, rounded down."""
+    # The offset exceeds the rounding errors, so integers do not change.
     return tf.floor(filter_3x3(images, _MEAN) + 1e-5)
 
 
 def _equalize(images):
-    """Spreads the levels of each image `(batch, size, size, 1)` evenly."""
+    """Equalises the histogram of each image `(batch, size, size, 1)`."""
     shape = tf.shape(images)
     levels = tf.reshape(tf.cast(images, tf.int32), [shape[0], -1])
     counts = tf.math.bincount(
         levels, minlength=256, maxlength=256, axis=-1, dtype=tf.float32
     )
     up_to = tf.cumsum(counts, axis=-1)
-    # Of the lowest level that is there.
+    # The number of pixels with the lowest level of the image.
     least = tf.reduce_min(levels, axis=-1, keepdims=True)
     lowest = tf.gather(counts, least, axis=1, batch_dims=1)
     total = up_to[:, -1:]
@@ -417,8 +419,8 @@ def _equalize(images):
 def distance_to_edges(images, low, high):
     """Returns each pixel's distance to the nearest edge, in pixels.
 
-    Distances are those of a 5 x 5 chamfer, exact up to 20; where there are no
-    edges they are larger than that.
+    They are 5 x 5 chamfer distances, exact up to 20 and larger than 20 if there
+    are no edges.
 
     Args:
         images: `(batch, size, size, 1)`, 0 to 255.
@@ -437,9 +439,10 @@ def distance_to_edges(images, low, high):
             steps[row, column] = {1: _STRAIGHT, 2: _DIAGONAL, 3: _KNIGHT}[
                 sum(offsets)
             ]
-    # Erosion subtracts its kernel and takes the minimum.
+    # Erosion subtracts the kernel and takes the minimum.
     kernel = tf.constant(-steps[:, :, np.newaxis], tf.float32)
-    # A step goes at least one pixel further, and 20 are asked for.
+    # Each iteration extends distances by at least one pixel, and `_drops`
+    # clips them at 20.
     for _ in range(20):
         distance = tf.nn.erosion2d(
             distance, kernel, [1] * 4, "SAME", "NHWC", [1] * 4
@@ -448,12 +451,12 @@ def distance_to_edges(images, low, high):
 
 
 def find_edges(images, low, high):
-    """Returns where Canny's method finds edges, bool.
+    """Returns a boolean mask of the edges that Canny's method finds.
 
     Args:
         images: `(batch, size, size, 1)`, 0 to 255.
-        low: Gradients above this are edges where they touch stronger ones.
-        high: Gradients above this are.
+        low: Gradients above this are edges if they touch another edge.
+        high: Gradients above this are always edges.
     """
     padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "SYMMETRIC")
     kernels = np.stack([_SOBEL, _SOBEL.T], axis=-1)[:, :, np.newaxis]
@@ -479,7 +482,7 @@ def find_edges(images, low, high):
 
 
 def _is_ridge(strength, across, down):
-    """Whether no neighbour in the gradient's direction is stronger."""
+    """Returns whether no neighbour in the gradient's direction is stronger."""
     size = strength.shape[1]
     padded = tf.pad(strength, [[0, 0], [1, 1], [1, 1], [0, 0]])
 
@@ -500,15 +503,15 @@ def _is_ridge(strength, across, down):
         (~level & ~upright & ~falling, (1, -1)),
     ):
         before, after = neighbour(-row, -column), neighbour(row, column)
-        # Of two that are equally strong one counts; on a diagonal, as
-        # published, neither does.
+        # Of two equally strong pixels one is a ridge; on a diagonal neither is,
+        # as in the published code.
         beyond = strength > after if row and column else strength >= after
         result |= chosen & (strength > before) & beyond
     return result
 
 
 def filter_3x3(images, kernel):
-    """Correlates with a kernel; the border is c b|a b c|b a."""
+    """Correlates images with a 3 x 3 kernel, with reflected borders."""
     padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT")
     kernel = tf.constant(kernel[:, :, np.newaxis, np.newaxis], tf.float32)
     return tf.nn.conv2d(padded, kernel, 1, "VALID")
