@@ -9,6 +9,7 @@ from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_flag
 from caltrain_tf.checks import check_number
 from caltrain_tf.checks import warn
+from caltrain_tf.metrics.inputs import map_blocks
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc.base import PostHoc
 
@@ -48,8 +49,9 @@ class ConformalSets(PostHoc):
         randomized: Whether to randomize the scores of `"aps"` and `"raps"`.
             Otherwise u is 0: sets are deterministic, and larger where a
             network is so confident that many scores are equal to 1.
-        seed: Seed of the random numbers. `predict_set` uses the same numbers in
-            each call; the layer draws new ones.
+        seed: Seed of the random numbers. In `predict_set` the number of an
+            example depends only on the seed and on its predictions; the layer
+            draws new ones in each call.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
@@ -120,11 +122,14 @@ class ConformalSets(PostHoc):
         self._check_fitted()
         values, shape = data.flatten(logits, self.multi_label)
         sets = np.empty((len(values), max(values.shape[1], 2)), bool)
-        chance = self._chance(len(values), 1)
+        bound, lam = layers.conformal_bounds(self.threshold_, self.lam)
+        chance = np.zeros(len(values))
+        if self._is_randomized():
+            chance = _uniform_of_rows(values, self.seed)
 
         def block(rows, i, j):
-            scores, probs = self._scores(rows)
-            return scores - chance[i:j, None] * probs <= self.threshold_
+            fit, probs = self._fit_of_classes(rows, lam)
+            return fit + chance[i:j, None] * probs >= bound
 
         self._fill(sets, values, block)
         is_binary = self.multi_label or len(shape) == 1
@@ -146,47 +151,50 @@ class ConformalSets(PostHoc):
 
     def _fit(self, rows):
         def block(logits, labels, weights):
-            scores, probs = (
+            fit, probs = (
                 np.take_along_axis(each, labels[:, None], axis=1)[:, 0]
-                for each in self._scores(logits)
+                for each in self._fit_of_classes(logits, self.lam)
             )
             if weights is None:
                 weights = np.ones(len(labels))
-            return scores, probs, weights
+            return fit, probs, weights
 
         parts = zip(*rows.map(block, check=True), strict=True)
-        scores, probs, weights = map(np.concatenate, parts)
-        scores = scores - self._chance(len(scores), 0) * probs
-        self.threshold_ = conformal_quantile(scores, weights, self.alpha)
+        fit, probs, weights = map(np.concatenate, parts)
+        if self._is_randomized():
+            generator = np.random.default_rng([self.seed, 0])
+            fit += generator.random(len(fit)) * probs
+        self.threshold_ = 1.0 + conformal_quantile(-fit, weights, self.alpha)
         if self.threshold_ == np.inf:
             # Larger than all scores, and finite, as JSON requires.
             self.threshold_ = 2.0 + self.lam * rows.num_classes
             warn(
-                f"{len(scores)} examples are too few for alpha={self.alpha}: "
+                f"{len(fit)} examples are too few for alpha={self.alpha}: "
                 "sets hold all classes. At least 1 / alpha - 1 are needed."
             )
 
-    def _scores(self, logits):
-        """Scores with u = 0, and the factors of u, both `(n, K)`."""
+    def _is_randomized(self):
+        return self.randomized and self.method != "thr"
+
+    def _fit_of_classes(self, logits, lam):
+        """1 - score with u = 0, and the factor of u, `(n, K)` both.
+
+        Scores of confident networks are close to 1; 1 - score keeps its digits.
+        """
         probs = softmax(logits.astype(np.float64), axis=1)
         if self.method == "thr":
-            return 1 - probs, np.zeros_like(probs)
+            return probs, np.zeros_like(probs)
         order = np.argsort(-probs, axis=1, kind="stable")
         ordered = np.take_along_axis(probs, order, axis=1)
-        # A sum that rounding takes beyond 1 would leave a class out.
-        cumulated = np.minimum(np.cumsum(ordered, axis=1), 1.0)
+        # The probability of all less probable classes, the smallest first.
+        smaller = np.zeros_like(probs)
+        smaller[:, :-1] = np.cumsum(ordered[:, :0:-1], axis=1)[:, ::-1]
         if self.method == "raps":
             rank = np.arange(1, probs.shape[1] + 1)
-            cumulated += self.lam * np.maximum(rank - self.k_reg, 0)
-        scores = np.empty_like(probs)
-        np.put_along_axis(scores, order, cumulated, axis=1)
-        return scores, probs
-
-    def _chance(self, count, stream):
-        """The numbers u `(count,)`; those of two streams are independent."""
-        if not self.randomized:
-            return np.zeros(count)
-        return np.random.default_rng([self.seed, stream]).random(count)
+            smaller -= lam * np.maximum(rank - self.k_reg, 0)
+        fit = np.empty_like(probs)
+        np.put_along_axis(fit, order, smaller, axis=1)
+        return fit, probs
 
     def _expected_classes(self):
         return self.num_classes_
@@ -205,6 +213,39 @@ class ConformalSets(PostHoc):
 
     def _check_fitted_values(self):
         check_number("threshold_", self.threshold_, low=0, closed=True)
+
+
+def _uniform_of_rows(values, seed):
+    """A number in [0, 1) for each row, made of its contents and the seed.
+
+    The set of an example then does not depend on the batch that it is in, and
+    examples one by one have different numbers. Equal rows of a batch differ.
+    """
+    width = values.shape[1]
+    factors = np.random.default_rng(seed).integers(
+        2**63, size=width + 1, dtype=np.uint64
+    )
+
+    def block(i, j):
+        # float32 and no -0, so that the type and the sign of 0 do not matter.
+        words = (values[i:j].astype(np.float32) + 0).view(np.uint32)
+        # The last column first: [0, z] has the number of a binary logit z.
+        return words.astype(np.uint64) @ factors[:0:-1]
+
+    keys = np.concatenate(map_blocks(block, len(values), 8 * width))
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    turn = np.arange(len(keys)) - np.searchsorted(ordered, ordered)
+    keys[order] += turn.astype(np.uint64) * factors[0]
+    # The finaliser of SplitMix64, which makes sums of products look random.
+    for shift, factor in (
+        (30, 0xBF58476D1CE4E5B9),
+        (27, 0x94D049BB133111EB),
+        (31, 1),
+    ):
+        keys ^= keys >> np.uint64(shift)
+        keys *= np.uint64(factor)
+    return (keys >> np.uint64(11)) * 2.0**-53
 
 
 def conformal_quantile(scores, weights, alpha):

@@ -8,12 +8,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 from sklearn.base import clone
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.conformal import METHODS
+from caltrain_tf.posthoc.conformal import _uniform_of_rows
 from caltrain_tf.posthoc.conformal import conformal_quantile
 from tests.posthoc.data import calibrated
 from tests.posthoc.data import softmax
@@ -36,7 +38,13 @@ def method(request):
 @pytest.mark.parametrize(
     "case", ["thr", "aps", "raps", "aps_randomized", "raps_randomized"]
 )
-def test_sets_are_those_of_torchcp(case, alpha):
+def test_sets_are_those_of_torchcp(case, alpha, monkeypatch):
+    monkeypatch.setattr(
+        "caltrain_tf.posthoc.conformal._uniform_of_rows",
+        lambda values, seed: np.random.default_rng([seed, 1]).random(
+            len(values)
+        ),
+    )
     name, _, randomized = case.partition("_")
     conformal = ct.posthoc.ConformalSets(
         name, alpha, k_reg=2, lam=0.05, randomized=bool(randomized)
@@ -120,10 +128,75 @@ def test_seeds_and_streams_of_chance():
     np.testing.assert_array_equal(sets, same.predict_set(LOGITS))
     np.testing.assert_array_equal(sets, one.predict_set(LOGITS))
     assert np.any(sets != other.predict_set(LOGITS))
-    # Numbers of the fit say nothing about those of the sets.
-    assert (
-        abs(np.corrcoef(one._chance(999, 0), one._chance(999, 1))[0, 1]) < 0.1
+
+
+def test_numbers_of_rows_are_uniform_and_belong_to_the_rows():
+    values = np.random.default_rng(0).normal(size=(4000, 3)).astype("float32")
+    numbers = _uniform_of_rows(values, 0)
+    assert stats.kstest(numbers, "uniform").pvalue > 0.01
+    assert abs(np.corrcoef(numbers, values[:, 0])[0, 1]) < 0.05
+    order = np.random.default_rng(1).permutation(4000)
+    np.testing.assert_array_equal(
+        _uniform_of_rows(values[order].astype("float64"), 0), numbers[order]
     )
+    other = _uniform_of_rows(values, 1)
+    assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.05
+    # Equal rows have different numbers.
+    numbers = _uniform_of_rows(np.zeros((4000, 3)), 0)
+    assert stats.kstest(numbers, "uniform").pvalue > 0.01
+
+
+@pytest.mark.parametrize("name", ["aps", "raps"])
+@pytest.mark.parametrize("seed", [0, 25])
+def test_single_examples_are_covered_as_often_as_promised(name, seed):
+    logits, labels = calibrated(3000, 5, seed=4)
+    conformal = ct.posthoc.ConformalSets(name, seed=seed)
+    conformal.fit(logits[:2000], labels[:2000])
+    together = conformal.predict_set(logits[2000:])
+    alone = [conformal.predict_set(row[None])[0] for row in logits[2000:]]
+    np.testing.assert_array_equal(alone, together)
+    # Deviations of 0.9% and 0.7% of the two parts.
+    coverage = ct.metrics.coverage(together, labels[2000:])
+    assert coverage == pytest.approx(0.9, abs=0.04)
+
+
+@pytest.mark.parametrize("probs", [[0.8, 0.6, 0.4], [0.8, 0.6, 0.7]])
+def test_rounding_does_not_decide_on_discrete_probabilities(method, probs):
+    # As of a random forest: the scores of a third of the examples are equal to
+    # the threshold.
+    p = np.tile(probs, 40)
+    probs, labels = np.stack([p, 1 - p], axis=1), np.zeros(120, int)
+    conformal = ct.posthoc.ConformalSets(
+        method, from_probs=True, randomized=False
+    ).fit(probs, labels)
+    for each in (probs, probs.astype("float32")):
+        sets = conformal.predict_set(each)
+        assert ct.metrics.coverage(sets, labels) >= 0.9
+        np.testing.assert_array_equal(conformal.as_layer()(each), sets)
+
+
+@pytest.mark.parametrize("num_classes", [3, 7, 10])
+def test_rounding_does_not_decide_on_constant_predictions(method, num_classes):
+    logits = np.full((300, num_classes), 0.3, "float32")
+    labels = np.arange(300) % num_classes
+    conformal = ct.posthoc.ConformalSets(method, 0.3, randomized=False)
+    sets = conformal.fit(logits, labels).predict_set(logits)
+    assert ct.metrics.coverage(sets, labels) >= 0.7
+    np.testing.assert_array_equal(conformal.as_layer()(logits), sets)
+
+
+def test_sets_of_saturated_predictions_are_those_of_the_layer(method):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(6, size=2000)
+    logits = rng.normal(size=(2000, 6)) + 20 * np.eye(6)[labels]
+    logits = logits.astype("float32")
+    conformal = ct.posthoc.ConformalSets(method, randomized=False)
+    sets = conformal.fit(logits, labels).predict_set(logits)
+    assert method == "thr" or 0 < 1 - conformal.threshold_ < 1e-7
+    layer = np.asarray(conformal.as_layer()(logits))
+    # At the threshold, the layer may have a class more.
+    assert np.mean(layer != sets) < 1e-3
+    assert 0.9 <= ct.metrics.set_size(sets) < 5.0
 
 
 def test_weights_count_as_shares(method):
@@ -191,8 +264,8 @@ def test_streams_give_what_arrays_give(method, monkeypatch):
 
 def certain(conformal, logits):
     """Whether no rounding to float32 decides on a class, `(n, K)`."""
-    scores, _ = conformal._scores(logits)
-    return np.abs(scores - conformal.threshold_) > 1e-5
+    fit, _ = conformal._fit_of_classes(logits, conformal.lam)
+    return np.abs(1 - fit - conformal.threshold_) > 2e-5
 
 
 def test_the_layer_returns_the_sets(method):
