@@ -119,6 +119,9 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             multi_label=self.multi_label,
             ignore_class=self.ignore_class,
         )
+        # Of `Groupwise`: labels have a second column, the groups.
+        loss = _single_loss(self.model.loss)
+        self._has_groups = getattr(loss, "num_groups", None) is not None
         _show_direction(self.model, True)
 
     def on_train_end(self, logs=None):
@@ -130,6 +133,9 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         """Adds the two values to the logs."""
         del epoch
         outputs, labels, weights = self._predict()
+        labels = as_array("validation_data", labels)
+        if self._has_groups and labels.ndim == max(outputs.ndim, 2):
+            labels = labels[..., 0]
         options = dict(self._options)
         # A Keras binary loss implies `multi_label`, which one output is not.
         if outputs.ndim == 1 or outputs.shape[-1] == 1:
@@ -302,9 +308,17 @@ def _single(outputs):
     return outputs
 
 
+def _single_loss(loss):
+    """The loss of a model with one output, which may be in a list or a dict."""
+    if isinstance(loss, dict):
+        loss = list(loss.values())
+    is_list = isinstance(loss, (list, tuple)) and len(loss) == 1
+    return loss[0] if is_list else loss
+
+
 def _options_of(loss, **given):
     """The given options, completed by those of the compiled loss."""
-    declared = {}
+    declared, loss = {}, _single_loss(loss)
     if isinstance(loss, str) and loss not in ("ce", "crossentropy"):
         loss = keras.losses.get(loss)
     if isinstance(loss, keras.losses.Loss):

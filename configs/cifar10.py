@@ -82,8 +82,8 @@ def get_config():
     config.steps_per_execution = 50
     config.jit_compile = True
     config.evaluate_every = 5
-    # "ts_nll": end with the weights of the evaluated epoch that has the lowest
-    # loss on the calibration split after temperature scaling.
+    # "ts_nll": evaluate every epoch, and end with the weights of the epoch that
+    # has the lowest loss on the calibration split after temperature scaling.
     config.best = placeholder(str)
     config.keep_checkpoints = 3
     # Also inside epochs: for epochs that take longer than may be lost.

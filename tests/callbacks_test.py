@@ -307,6 +307,53 @@ def test_tokens_that_are_masked_or_ignored():
     assert logged((tokens, labels), unmasked) != expected
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        ct.losses.Groupwise("nll", 2, from_logits=True),
+        ct.CompositeLoss(
+            "nll",
+            ct.losses.Groupwise("mmce", 2, from_logits=True),
+            from_logits=True,
+        ),
+    ],
+)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_labels_of_groups_are_left_out(loss, classes):
+    def pairs(data):
+        labels = data[1] % classes
+        # Of two classes, pairs look like one-hot rows.
+        return data[0], np.stack([labels, 1 - labels % 2], axis=1)
+
+    x, both = pairs(VALIDATION)
+    batches = [(x[i : i + 50], both[i : i + 50]) for i in range(0, 128, 50)]
+    model = network(classes, compiled=loss)
+    for data in ((x, both), batches):
+        callback = ct.callbacks.TemperatureScaledLoss(data)
+        history = fit(model, [callback], 1, pairs(TRAIN)).history
+        expected, temperature = naive(model.predict(x, verbose=0), both[:, 0])
+        assert history["val_ts_nll"][-1] == pytest.approx(expected, rel=1e-5)
+        assert history["val_temperature"][-1] == pytest.approx(
+            temperature, rel=1e-3
+        )
+
+
+@pytest.mark.parametrize("loss", [[SPARSE], {"dense": SPARSE}])
+def test_the_loss_of_one_output_may_be_in_a_list_or_dict(loss):
+    inputs = keras.Input([5])
+    outputs = keras.layers.Dense(3, name="dense")(inputs)
+    if isinstance(loss, dict):
+        outputs = {"dense": outputs}
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", loss)
+    callback = ct.callbacks.TemperatureScaledLoss(VALIDATION)
+    if isinstance(loss, dict):
+        with pytest.raises(ValueError, match="one output"):
+            fit(model, [callback])
+    else:
+        assert "val_ts_nll" in fit(model, [callback]).history
+
+
 def test_data_that_determine_no_temperature():
     model = keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
     model.compile("sgd", SPARSE)

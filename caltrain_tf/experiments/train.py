@@ -136,7 +136,8 @@ def _fit(trainer, config, data, parts, steps, run, profile_steps):
         evaluations={
             split: data.eval_input(split, config.batch_size) for split in SPLITS
         },
-        evaluate_every=config.evaluate_every,
+        # The best epoch may be any.
+        evaluate_every=1 if best else config.evaluate_every,
         run=run,
         keep=config.keep_checkpoints,
         # Missing in runs saved before this option existed.

@@ -13,6 +13,7 @@ from caltrain_tf.figures import style
 from caltrain_tf.metrics import calibration_error
 from caltrain_tf.metrics import reliability_curve
 from caltrain_tf.metrics.binned import ReliabilityCurve
+from caltrain_tf.metrics.groupwise import group_text
 from caltrain_tf.metrics.groupwise import rows_of_groups
 from caltrain_tf.metrics.inputs import read
 
@@ -201,7 +202,8 @@ def group_reliability(
             f"Received: {len(rows)}"
         )
     probs, labels = examples.whole()
-    parts = [("all", slice(None)), *rows.items()]
+    parts = [("all", slice(None))]
+    parts += [(group_text(group), index) for group, index in rows.items()]
     axes = _new_axes(len(parts), columns)
     for ax, (name, index) in zip(axes, parts, strict=True):
         weight = examples.weight

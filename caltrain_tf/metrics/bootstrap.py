@@ -1,5 +1,6 @@
 """Confidence intervals for the exact metrics."""
 
+import inspect
 from typing import NamedTuple
 
 import numpy as np
@@ -151,6 +152,13 @@ def on_rows(metric, inputs, options):
         The number of examples that count, and a function that takes an index of
         them and returns the metric of the chosen examples, a float.
     """
+    if metric in OF_CONFIDENCE or metric in OF_EXAMPLES:
+        unknown = set(options) - set(inspect.signature(metric).parameters)
+        if unknown:
+            raise ValueError(
+                f"`options` must be options of {metric.__name__}. "
+                f"Received: {', '.join(sorted(unknown))}"
+            )
     if metric in OF_CONFIDENCE:
         of_confidence = OF_CONFIDENCE[metric]
         *arrays, weight = top_labels(*inputs)
@@ -176,6 +184,12 @@ def on_rows(metric, inputs, options):
     def of_any_sample(rows):
         if weight is not None:
             options["sample_weight"] = weight[rows]
-        return float(metric(probs[rows], labels[rows], **options))
+        value = metric(probs[rows], labels[rows], **options)
+        if np.ndim(value) != 0:
+            raise ValueError(
+                "`metric` must return a number. Received: "
+                f"metric={metric!r}, which returned {type(value).__name__}"
+            )
+        return float(value)
 
     return len(labels), of_any_sample

@@ -57,14 +57,14 @@ class GroupTable:
         total = sum(self.counts.values())
         rows = [("group", "count", self.metric)]
         rows += [
-            (_text(group), str(self.counts[group]), f"{value:.4f}")
+            (group_text(group), str(self.counts[group]), f"{value:.4f}")
             for group, value in self.values.items()
         ]
         worst = self.worst_group
         rows += [
             ("overall", str(total), f"{self.overall:.4f}"),
             (
-                f"worst: {_text(worst)}",
+                f"worst: {group_text(worst)}",
                 str(self.counts[worst]),
                 f"{self.worst:.4f}",
             ),
@@ -167,7 +167,8 @@ def groupwise(
     )
 
 
-def _text(group):
+def group_text(group):
+    """A group as it is shown: the parts of a tuple one after the other."""
     return (
         ", ".join(map(str, group)) if isinstance(group, tuple) else str(group)
     )

@@ -138,7 +138,9 @@ def aurc_of_confidence(confidence, correct, weight=None):
     # Over all orders, each example among ties is wrong with probability `rate`:
     # r_k = (errors_before + (k - mass_before) rate) / k. Its sum over the ties
     # needs the sum of 1/k, a difference of the digamma function.
-    rate = (errors - errors_before) / (mass - mass_before)
+    # A weight that is lost beside the others counts nothing.
+    ties = mass - mass_before
+    rate = (errors - errors_before) / np.where(ties > 0, ties, 1.0)
     harmonic = np.diff(digamma(np.concatenate([[1.0], mass + 1])))
     risks = wrong + (errors_before - mass_before * rate) @ harmonic
     area = (risks - (rate[0] + wrong / total) / 2) / (total - 1)
@@ -218,7 +220,8 @@ def _accumulate(confidence, correct, weight):
         mass = np.arange(1.0, len(confidence) + 1)
         errors = np.cumsum(~correct, dtype=np.float64)
     else:
-        weight = weight / weight.min()
+        # No quotient overflows.
+        weight = weight / max(weight.min(), 1e-300 * weight.max())
         mass = np.cumsum(weight)
         errors = np.cumsum(np.where(correct, 0.0, weight))
     last = np.append(np.flatnonzero(np.diff(confidence)), len(confidence) - 1)

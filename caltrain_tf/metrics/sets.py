@@ -80,6 +80,7 @@ def _mean(values, shape, sample_weight, counts=None):
     weight = np.ones(len(values))
     if sample_weight is not None:
         weight = read_weight(sample_weight, shape)
+        weight = weight / max(weight.max(), 1e-300)  # No sum overflows.
     if counts is not None:
         weight = weight * counts
     if not weight.any():

@@ -147,7 +147,7 @@ class TemperedCalibrator(AffineCalibrator):
         *,
         penalty=None,
         cv=5,
-        max_iterations=200,
+        max_iterations=1000,
         from_probs=False,
         multi_label=False,
         ignore_class=None,

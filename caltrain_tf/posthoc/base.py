@@ -166,9 +166,11 @@ class PostHoc(BaseEstimator):
         while layer.name in names:
             number += 1
             layer.name = f"{stem}_{number}"
-        # `input` keeps a dict of inputs; a sequential model does not have it
-        # before it is called.
-        inputs = getattr(model, "input", model.inputs[0])
+        # `input` keeps a dict of inputs. That of a sequential model is missing
+        # before it is called, and another model's if it is part of one.
+        inputs = model.inputs[0]
+        if not isinstance(model, keras.Sequential):
+            inputs = model.input
         return keras.Model(
             inputs, finish(layer(output)), name=f"{model.name}_{name}"
         )

@@ -218,7 +218,13 @@ def _named(calibrators, num_classes):
             f"Received: calibrators={calibrators!r}"
         )
     if not isinstance(calibrators, dict):
-        calibrators = {repr(c): c for c in calibrators}
+        named = {repr(c): c for c in calibrators}
+        if len(named) < len(calibrators):
+            raise ValueError(
+                "`calibrators` must differ, or be a dict with a name for each. "
+                f"Received: {', '.join(map(repr, calibrators))}"
+            )
+        calibrators = named
     for name, calibrator in calibrators.items():
         if not isinstance(calibrator, Calibrator) or name == NOTHING:
             raise ValueError(

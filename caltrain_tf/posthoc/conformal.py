@@ -120,6 +120,11 @@ class ConformalSets(PostHoc):
             problems, and `(..., L, 2)` with `multi_label=True`.
         """
         self._check_fitted()
+        if data.is_dataset(logits):
+            raise ValueError(
+                "`logits` must be an array. Received: a dataset; for its sets "
+                "call `dataset.map(conformal.as_layer())`"
+            )
         values, shape = data.flatten(logits, self.multi_label)
         sets = np.empty((len(values), max(values.shape[1], 2)), bool)
         bound, lam = layers.conformal_bounds(self.threshold_, self.lam)

@@ -64,7 +64,7 @@ class DirichletCalibration(affine.AffineCalibrator):
         off_diagonal=None,
         intercept=None,
         cv=5,
-        max_iterations=200,
+        max_iterations=1000,
         from_probs=False,
         multi_label=False,
         ignore_class=None,

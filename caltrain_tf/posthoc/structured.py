@@ -31,7 +31,7 @@ class StructuredCalibrator(affine.AffineCalibrator):
         strength="cv",
         centred=None,
         cv=5,
-        max_iterations=200,
+        max_iterations=1000,
         from_probs=False,
         multi_label=False,
         ignore_class=None,
@@ -43,12 +43,17 @@ class StructuredCalibrator(affine.AffineCalibrator):
             multi_label=multi_label,
             ignore_class=ignore_class,
         )
-        if isinstance(plain(strength), str):
-            self.strength = check_choice("strength", strength, ("cv",))
-        else:
-            self.strength = check_number(
-                "strength", strength, low=0, closed=True
-            )
+        if not (isinstance(plain(strength), str) and strength == "cv"):
+            try:
+                strength = check_number(
+                    "strength", strength, low=0, closed=True
+                )
+            except ValueError:
+                raise ValueError(
+                    '`strength` must be a number >= 0, or "cv". '
+                    f"Received: strength={strength!r}"
+                ) from None
+        self.strength = strength
         if centred is not None:
             centred = check_flag("centred", centred)
         self.centred = centred

@@ -359,10 +359,10 @@ def _memorisation_table(results, shift):
         return None
     note = (
         "Means ± standard errors over seeds. On the left the training set, "
-        "over the last epoch and as it was trained; on the right the test "
-        "split. Where nearly all training images are classified correctly, "
-        "with little training ECE, a secondary loss finds nothing to mend "
-        f"there. {ACCURACY_RULE}"
+        "over the epoch of the weights and as it was trained; on the right the "
+        "test split. Where nearly all training images are classified "
+        "correctly, with little training ECE, a secondary loss finds nothing "
+        f"to mend there. {ACCURACY_RULE}"
     )
     keys = ("train_accuracy", "train_ece", "accuracy", "ece")
     title = "Is the training set memorised?"

@@ -354,7 +354,8 @@ class Trainer:
                 a dataset on that host, in batches for each replica.
 
         Returns:
-            Floats by name. The loss is the mean over batches, without l2.
+            Floats by name. The loss is the mean over batches, weighted by their
+            examples, without l2.
         """
         _reset(self.eval_metrics)
         # Results are read at the end, so that batches run without waiting.

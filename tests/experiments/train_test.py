@@ -197,7 +197,6 @@ def test_a_run_ends_with_its_best_epoch_killed_or_not(small, tmp_path):
         "model": small,
         "init_from": small,
         "epochs": 4,
-        "evaluate_every": 1,
         # It forgets in every epoch: the first one is the best.
         "optimizer.learning_rate": 0.1,
         "optimizer.warmup_epochs": 0,

@@ -340,6 +340,16 @@ def test_a_diagram_of_each_group():
     assert left.y0 == right.y0 and left.x0 == below.x0
 
 
+def test_groups_of_several_attributes_are_named_by_them():
+    logits, labels = sample(100, 3)
+    groups = list(zip(np.tile(["a", "b"], 50), [1] * 100, strict=True))
+    figure = ct.figures.group_reliability(
+        logits, labels, groups, from_logits=True
+    )
+    titles = [ax.get_title("left") for ax in figure.axes]
+    assert titles == ["all (100)", "a, 1 (50)", "b, 1 (50)"]
+
+
 def test_too_many_groups():
     logits, labels = sample(100, 3)
     with pytest.raises(ValueError, match="at most 60 .* Received: 100"):

@@ -154,6 +154,16 @@ def test_a_value_that_is_missing_is_the_worst():
     assert "worst: b" in str(table) and "nan" in str(table)
 
 
+def test_bad_metrics_and_options():
+    call = functools.partial(
+        metrics.groupwise, probs=PROBS, labels=LABELS, groups=NUMBERS
+    )
+    with pytest.raises(ValueError, match="calibration_error.*: num_bin$"):
+        call(metrics.calibration_error, num_bin=3)
+    with pytest.raises(ValueError, match="must return a number.*Curve"):
+        call(metrics.reliability_curve)
+
+
 def test_bad_groups():
     call = functools.partial(metrics.groupwise, metrics.accuracy, PROBS, LABELS)
     with pytest.raises(ValueError, match=r"groups.shape=\(199,\)"):

@@ -147,6 +147,20 @@ def test_the_smallest_weight_is_one_example():
         assert value == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("small", [1e-14, 1e-16, 1e-300, 1e-310])
+def test_weights_may_differ_by_any_factor(small):
+    probs, labels = probabilities(200, 3)
+    weight = np.ones(200)
+    weight[50] = small
+    weighted = {"sample_weight": weight}
+    # In the limit, an integral over the risks.
+    value = metrics.aurc(probs, labels, **weighted)
+    assert value == pytest.approx(metrics.aurc(probs, labels), abs=0.02)
+    value = metrics.coverage_at_risk(probs, labels, 0.3, **weighted)
+    expected = metrics.coverage_at_risk(probs, labels, 0.3)
+    assert value == pytest.approx(expected, abs=0.02)
+
+
 def test_a_bootstrap_reads_the_options():
     probs, labels = probabilities(300, 3)
     value, (low, high) = metrics.bootstrap(

@@ -277,4 +277,5 @@ def test_pixels_need_little_memory(monkeypatch):
     metrics.calibration_error(logits, labels, from_logits=True)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 0.2 * logits.nbytes
+    # 0.16 to 0.25 was seen, as threads meet; a copy of the logits is 1.
+    assert peak < 0.6 * logits.nbytes

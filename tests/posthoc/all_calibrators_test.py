@@ -143,6 +143,19 @@ def test_extended_model_survives_a_keras_file(name, data, fitted, tmp_path):
         )
 
 
+def test_a_sequential_model_may_be_part_of_another(fitted):
+    network = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(NUM_CLASSES)]
+    )
+    keras.Sequential([network, keras.layers.Softmax()])
+    model = fitted(ONE_OF_EACH[0]).append_to(network)
+    inputs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    expected = fitted(ONE_OF_EACH[0]).transform(network.predict(inputs))
+    np.testing.assert_allclose(
+        model.predict(inputs, verbose=0), expected, rtol=1e-4, atol=1e-4
+    )
+
+
 def test_append_to_needs_one_output_of_the_same_classes(name, fitted):
     inputs = keras.Input((NUM_CLASSES,))
     two = keras.Model(inputs, [inputs, inputs + 1])

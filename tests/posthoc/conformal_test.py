@@ -398,3 +398,13 @@ def test_probabilities_for_logits_are_said_aloud(method):
         conformal.predict_set(softmax(LOGITS))
     with pytest.warns(UserWarning, match="from_probs=True"):
         conformal.fit(softmax(LOGITS), LABELS)
+
+
+def test_datasets_are_mapped_by_the_layer(method):
+    conformal = ct.posthoc.ConformalSets(method, randomized=False)
+    conformal.fit(LOGITS, LABELS)
+    dataset = tf.data.Dataset.from_tensor_slices(LOGITS).batch(100)
+    with pytest.raises(ValueError, match="dataset.map"):
+        conformal.predict_set(dataset)
+    sets = np.concatenate(list(dataset.map(conformal.as_layer())))
+    assert np.mean(sets != conformal.predict_set(LOGITS)) < 1e-3
