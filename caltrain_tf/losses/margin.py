@@ -24,8 +24,9 @@ _check_not_negative = partial(check_number, low=0, closed=True)
 def _check_logits(name, value):
     if not check_flag(name, value):
         raise ValueError(
-            f"`{name}` must be True: a margin is between logits, which "
-            "probabilities do not tell; take the softmax off the last layer. "
+            f"`{name}` must be True: a margin is a distance between logits, "
+            "which probabilities do not have; remove the softmax of the last "
+            "layer. "
             f"Received: {name}={value!r}"
         )
     return True

@@ -310,8 +310,8 @@ def _scores(values):
 def _basic_interval(values):
     """Low and high end for each column; the first row holds the values."""
     tail = (1 - LEVEL) / 2
-    high, low = np.quantile(values[1:], [tail, 1 - tail], axis=0)
-    return np.stack([2 * values[0] - low, 2 * values[0] - high], axis=1)
+    low, high = np.quantile(values[1:], [tail, 1 - tail], axis=0)
+    return np.stack([2 * values[0] - high, 2 * values[0] - low], axis=1)
 
 
 def _p_value(differences):

@@ -4,8 +4,8 @@ A stream cannot be sorted. It can be counted in cells so narrow that it hardly
 matters where in its cell a probability lies. The cells are narrower where most
 probabilities are: near 1 for confidences, near 0 and 1 for class probabilities.
 
-A batch touches few cells, and only those are read and written, so that the cost
-of an update does not depend on how many there are. Every sum is kept as a pair
+A batch touches few cells, and of the state only those are read and written.
+Every sum is kept as a pair
 of float32: a float32 sum stops growing at 16,777,216, and loses the digits of
 its terms long before. (float64 is not an alternative: TPUs and JAX do not have
 it by default.) The rounding error of each addition is computed exactly and kept
