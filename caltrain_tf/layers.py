@@ -196,26 +196,6 @@ class Affine(CalibrationLayer):
         }
 
 
-def conformal_bounds(threshold, lam):
-    """What 1 - score of a class in a set is compared with.
-
-    Scores that are equal to the threshold must not fall on either side of it by
-    rounding, which differs between float64, float32 and backends; with discrete
-    probabilities, many scores are equal to it. Rounding may therefore only add
-    classes. In float32, 1 - score has a relative error of up to 5e-6.
-
-    Args:
-        threshold: The largest score of a class in a set.
-        lam: The penalty of `"raps"`.
-
-    Returns:
-        The smallest 1 - score of a class in a set and the penalty, both
-        lowered.
-    """
-    bound = 1.0 - threshold
-    return bound - 1e-5 * abs(bound) - 1e-15, (1.0 - 1e-5) * lam
-
-
 @keras.saving.register_keras_serializable("caltrain_tf")
 class ConformalSet(PredictionLayer):
     """Prediction sets `(..., classes)` of booleans; see `ConformalSets`.
@@ -246,7 +226,7 @@ class ConformalSet(PredictionLayer):
     def call(self, inputs):
         """Returns which classes are in the sets."""
         probs = ops.softmax(self.to_logits(inputs), axis=-1)
-        bound, lam = conformal_bounds(self.threshold, self.lam)
+        bound, lam = self.bounds(self.threshold, self.lam)
         if self.method == "thr":
             return probs >= bound
         order = ops.argsort(-probs, axis=-1)
@@ -266,6 +246,27 @@ class ConformalSet(PredictionLayer):
         return ops.take_along_axis(
             fit >= bound, ops.argsort(order, axis=-1), axis=-1
         )
+
+    @staticmethod
+    def bounds(threshold, lam):
+        """What 1 - score of a class in a set is compared with.
+
+        Scores that are equal to the threshold must not fall on either side of
+        it by rounding, which differs between float64, float32 and backends;
+        with discrete probabilities, many scores are equal to it. Rounding may
+        therefore only add classes. In float32, 1 - score has a relative error
+        of up to 5e-6.
+
+        Args:
+            threshold: The largest score of a class in a set.
+            lam: The penalty of `"raps"`.
+
+        Returns:
+            The smallest 1 - score of a class in a set and the penalty, both
+            lowered.
+        """
+        bound = 1.0 - threshold
+        return bound - 1e-5 * abs(bound) - 1e-15, (1.0 - 1e-5) * lam
 
     def compute_output_spec(self, inputs):
         """Returns a boolean spec, with two classes for binary problems."""

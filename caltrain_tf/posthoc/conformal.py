@@ -127,7 +127,7 @@ class ConformalSets(PostHoc):
             )
         values, shape = data.flatten(logits, self.multi_label)
         sets = np.empty((len(values), max(values.shape[1], 2)), bool)
-        bound, lam = layers.conformal_bounds(self.threshold_, self.lam)
+        bound, lam = layers.ConformalSet.bounds(self.threshold_, self.lam)
         chance = np.zeros(len(values))
         if self._is_randomized():
             chance = _uniform_of_rows(values, self.seed)
