@@ -10,6 +10,7 @@ chosen by cross-validation (`choose`), in which each fit starts where the fit
 with the next stronger penalty ended.
 """
 
+import contextlib
 import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -296,33 +297,20 @@ def choose(rows, count, calibrator, inputs, start, centre, strengths):
         The index of the best strength, its negative log-likelihood, and the
         parameters of its first fold, as a start for the fit to all rows.
     """
-    num_folds = min(calibrator.cv, int(count))
-    if num_folds < 2:
+    folds = make_folds(rows, count, calibrator, inputs, start.size)
+    if not folds:
         return 0, math.inf, start
-    used = int(LARGEST_FOLDS / (count * start.size))
-    used = min(max(used, 1), num_folds)
-
-    def low_precision(logits):
-        return inputs(logits).astype(np.float32)
 
     def fit_fold(fold, origin, strength):
         training, held_out = fold
         fitted = fit(training, origin, centre, strength)
         return likelihood(held_out, fitted), fitted
 
-    folds = [
-        [part.changed(low_precision) for part in fold]
-        for fold in itertools.islice(rows.folds(num_folds), used)
-    ]
-    starts = [start] * used
+    starts = [start] * len(folds)
     best, best_value, best_start, worse = 0, math.inf, start, 0
-    is_small = start.size * len(start) < SMALL_PRODUCT
-    with (
-        one_thread(used > 1 or is_small),
-        ThreadPoolExecutor(available_cores()) as pool,
-    ):
+    with pool_for(folds, start) as pool:
         for index, strength in enumerate(strengths):
-            fits = pool.map(fit_fold, folds, starts, [strength] * used)
+            fits = pool.map(fit_fold, folds, starts, [strength] * len(folds))
             values, starts = zip(*fits, strict=True)
             value = float(np.mean(values))
             if value < best_value:
@@ -332,6 +320,42 @@ def choose(rows, count, calibrator, inputs, start, centre, strengths):
                 if worse == PATIENCE or value > CLEARLY_WORSE * best_value:
                     break
     return best, best_value, best_start
+
+
+def make_folds(rows, count, calibrator, inputs, size):
+    """Pairs of training and held-out rows in float32, none of a single row.
+
+    Args:
+        rows: `Rows` or a `Stream`.
+        count: Number of rows.
+        calibrator: Calibrator whose `cv` is used.
+        inputs: Function of logits.
+        size: Number of parameters; if the data are large, only the first folds
+            are held out.
+    """
+    num_folds = min(calibrator.cv, int(count))
+    if num_folds < 2:
+        return []
+    used = max(int(LARGEST_FOLDS / (count * size)), 1)
+
+    def low_precision(logits):
+        return inputs(logits).astype(np.float32)
+
+    return [
+        [part.changed(low_precision) for part in fold]
+        for fold in itertools.islice(rows.folds(num_folds), used)
+    ]
+
+
+@contextlib.contextmanager
+def pool_for(folds, start):
+    """A pool of threads to fit folds in, from parameters of a shape."""
+    is_small = start.size * len(start) < SMALL_PRODUCT
+    with (
+        one_thread(len(folds) > 1 or is_small),
+        ThreadPoolExecutor(available_cores()) as pool,
+    ):
+        yield pool
 
 
 def one_thread(limit=True):
@@ -416,11 +440,16 @@ def likelihood(rows, parameters):
     """The mean negative log-likelihood."""
 
     def block(inputs, labels, weights):
-        losses = _subtract_labels(apply(parameters, inputs), labels)
+        losses = losses_of(parameters, inputs, labels)
         return total(np.ones(len(labels)), weights), total(losses, weights)
 
     mass, value = rows.sum(block)
     return value / mass
+
+
+def losses_of(parameters, inputs, labels):
+    """The negative log-likelihood of each row."""
+    return _subtract_labels(apply(parameters, inputs), labels)
 
 
 def value_and_gradient(rows, parameters):

@@ -11,8 +11,10 @@ from caltrain_tf.posthoc import affine
 from caltrain_tf.posthoc.temperature import most_likely
 from caltrain_tf.posthoc.temperature import survey
 
-# Strengths that cross-validation tries, from strong to weak.
-STRENGTHS = 4.0 ** np.arange(2, -6, -1)
+# Cross-validation tries powers of the step, with exponents in this range.
+STEP, WEAKEST, STRONGEST = 4.0, -5, 2
+# Folds that are held out at most. More of them take longer and choose alike.
+MOST_FOLDS = 3
 
 
 class StructuredCalibrator(affine.AffineCalibrator):
@@ -72,11 +74,9 @@ class StructuredCalibrator(affine.AffineCalibrator):
 
         start = identity
         if strength == "cv":
-            strengths = [factor * unit for factor in STRENGTHS]
-            best, _, start = affine.choose(
-                rows, view.count, self, inputs, identity, identity, strengths
+            strength, start = choose_strength(
+                rows, view.count, self, inputs, identity, unit
             )
-            strength = STRENGTHS[best]
         self._fit_all(rows, inputs, start, identity, strength * unit)
         self.temperature_ = 1.0 / inverse
         self.strength_ = float(strength)
@@ -105,17 +105,18 @@ class StructuredVectorScaling(StructuredCalibrator):
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
     With a given strength (the authors choose 1), z is centred over the
-    classes. By default, cross-validation chooses among strengths from 16 to
-    1/1024, and z is not centred: the log-probabilities of a confident
-    prediction have a small mean, which lets the scale correct the confidence
-    of each class.
+    classes. By default, cross-validation moves the strength from 1, by factors
+    of 4 down to 1/1024 or up to 16, as long as each step is better by more than
+    one standard error, and z is not centred: the log-probabilities of a
+    confident prediction have a small mean, which lets the scale correct the
+    confidence of each class.
 
     Args:
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of cross-validation folds. For large data, only the first
-            folds are held out.
+        cv: Number of cross-validation folds, of which at most three are held
+            out, and fewer for large data.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
@@ -160,15 +161,15 @@ class StructuredMatrixScaling(StructuredCalibrator):
             + strength K (K - 1) / N |off-diagonal|^2
 
     where the diagonal is that of the scale. With a given strength, z is centred
-    over the classes. By default, cross-validation chooses among strengths from
-    16 to 1/1024, and z is not centred; see `StructuredVectorScaling`.
+    over the classes. By default, cross-validation chooses the strength, and z
+    is not centred; see `StructuredVectorScaling`.
 
     Args:
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of cross-validation folds. For large data, only the first
-            folds are held out.
+        cv: Number of cross-validation folds, of which at most three are held
+            out, and fewer for large data.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
@@ -199,6 +200,86 @@ class StructuredMatrixScaling(StructuredCalibrator):
     """
 
     kind = "matrix"
+
+
+def choose_strength(rows, count, calibrator, inputs, identity, unit):
+    """Searches the strength by cross-validation, from 1 on.
+
+    Weaker penalties are tried first, then stronger ones, each from the fits of
+    the one before. A step is taken if it lowers the held-out negative
+    log-likelihood by more than one standard error: on few examples, the
+    smallest one is chosen by chance, and is often much too weak.
+
+    Args:
+        rows: `Rows` or a `Stream`.
+        count: Number of rows.
+        calibrator: Calibrator whose `cv` is used.
+        inputs: Function of logits.
+        identity: Parameters where the penalty is 0, and where fits start.
+        unit: The penalty of strength 1, in the shape of the parameters.
+
+    Returns:
+        The strength, and parameters as a start for the fit to all rows.
+    """
+    folds = affine.make_folds(rows, count, calibrator, inputs, identity.size)
+    folds = folds[:MOST_FOLDS]
+    if not folds:
+        return 1.0, identity
+    training, held_out = zip(*folds, strict=True)
+
+    with affine.pool_for(folds, identity) as pool:
+
+        def fit(power, starts):
+            penalty = STEP**power * unit
+            return list(
+                pool.map(
+                    lambda rows, start: affine.fit(
+                        rows, start, identity, penalty
+                    ),
+                    training,
+                    starts,
+                )
+            )
+
+        best = 0
+        fitted = fit(best, [identity] * len(folds))
+        for direction in (-1, 1):
+            while WEAKEST <= best + direction <= STRONGEST:
+                other = fit(best + direction, fitted)
+                gains = pool.map(_gain, held_out, fitted, other)
+                if not _is_clear(np.sum(list(gains), axis=0)):
+                    break
+                best, fitted = best + direction, other
+            if best != 0:
+                break
+    return STEP**best, fitted[0]
+
+
+def _gain(rows, before, after):
+    """Sums of w, w d, w^2, w^2 d and w^2 d^2, for decreases d of the loss."""
+
+    def block(inputs, labels, weights):
+        decrease = affine.losses_of(before, inputs, labels)
+        decrease = decrease - affine.losses_of(after, inputs, labels)
+        weights = np.ones(len(labels)) if weights is None else weights
+        squares = weights**2
+        return (
+            weights.sum(),
+            weights @ decrease,
+            squares.sum(),
+            squares @ decrease,
+            squares @ decrease**2,
+        )
+
+    return np.array(rows.sum(block))
+
+
+def _is_clear(sums):
+    """Whether the mean decrease is larger than its standard error."""
+    mass, total, squares, first, second = sums
+    mean = total / mass
+    variance = second - 2 * mean * first + mean**2 * squares
+    return mean > np.sqrt(max(variance, 0.0)) / mass
 
 
 def tempered(logits, inverse, centred):

@@ -5,6 +5,8 @@ import pytest
 from scipy.optimize import minimize
 
 import caltrain_tf as ct
+from caltrain_tf.posthoc import affine
+from caltrain_tf.posthoc import data as rows_of
 from caltrain_tf.posthoc import structured
 from tests.posthoc.data import calibrated
 from tests.posthoc.data import mean_nll
@@ -100,7 +102,7 @@ def test_cross_validation_finds_what_a_temperature_cannot_mend(kind, centred):
     wrong = 2 * logits + [2, 0, -2]
     scaler = getattr(ct.posthoc, kind)(cv=3, centred=centred)
     scaler.fit(wrong[::2], labels[::2])
-    assert scaler.strength_ in structured.STRENGTHS
+    assert scaler.strength_ in 4.0 ** np.arange(-5, 3)
     assert scaler.centred_ == bool(centred)
     after = mean_nll(scaler.transform(wrong[1::2]), labels[1::2])
     assert after < 1.01 * mean_nll(logits[1::2], labels[1::2])
@@ -128,3 +130,30 @@ def test_the_penalty_of_each_parameter():
     np.testing.assert_allclose(
         structured.structured_penalty(np.ones((4, 2)), 100), 4 / 100
     )
+
+
+def test_chance_does_not_weaken_the_penalty():
+    # Nothing is left to correct. 2 of 12 sets have a weaker penalty than 1; 7
+    # would, if a step were taken for any smaller held-out loss.
+    weaker = 0
+    for seed in range(12):
+        logits, labels = calibrated(60, 20, seed=seed)
+        scaler = ct.posthoc.StructuredVectorScaling().fit(logits, labels)
+        weaker += scaler.strength_ < 1
+    assert weaker <= 4
+
+
+def test_weights_count_in_the_standard_error():
+    logits, labels = calibrated(300, K, seed=5)
+    rows = rows_of.read(logits, labels, np.arange(300) % 3)
+    repeated = np.repeat(np.arange(300), np.arange(300) % 3)
+    identity = ct.posthoc.StructuredVectorScaling()._identity(K)
+    before, after = identity, identity + 0.1
+    sums = structured._gain(rows, before, after)
+    losses = [
+        affine.losses_of(each, logits[repeated], labels[repeated])
+        for each in (before, after)
+    ]
+    mean = np.mean(losses[0] - losses[1])
+    assert sums[1] / sums[0] == pytest.approx(mean, rel=1e-6)
+    assert not structured._is_clear(structured._gain(rows, before, before))
