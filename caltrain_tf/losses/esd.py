@@ -34,7 +34,8 @@ def esd(batch):
     which with weights is the mean of the triples weighted by w_i w_j w_k. Fewer
     than three examples have no variance and a loss of 0; the authors' code
     divides by 0 there. For more examples, the authors' code gives the same
-    values, from N x N matrices.
+    values, from N x N matrices, unless logits are so far apart that confidences
+    round to 1: those are ties there, and here only where they are 1 in float64.
 
     Args:
         batch: The examples.
