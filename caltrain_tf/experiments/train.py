@@ -29,8 +29,8 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     `predictions/`, `reliability.png`, `model.keras`, `calibrated.keras` and
     `results.json`. If `results.json` already exists, it returns at once.
 
-    With `config.best = "ts_nll"`, all results are those of the evaluated epoch
-    with the lowest NLL on the calibration split after temperature scaling;
+    With `config.best = "ts_nll"`, every epoch is evaluated, and all results are
+    those of the one with the lowest NLL on the calibration split after scaling;
     `results.json` has it as `best_epoch`. The final temperatures are fitted to
     the same split, on which results would be slightly optimistic; results on
     the test split are not affected.

@@ -269,6 +269,8 @@ def test_pixels_need_little_memory(monkeypatch):
     import tracemalloc
 
     monkeypatch.setattr(inputs, "BLOCK_BYTES", 32 * 1024)
+    # How many blocks several threads hold at once is a matter of chance.
+    monkeypatch.setattr(inputs, "available_cores", lambda: 1)
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(4, 128, 128, 21)).astype("float32")
     labels = generator.integers(21, size=(4, 128, 128)).astype("int32")
@@ -277,5 +279,4 @@ def test_pixels_need_little_memory(monkeypatch):
     metrics.calibration_error(logits, labels, from_logits=True)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # 0.16 to 0.25 was seen, as threads meet; a copy of the logits is 1.
-    assert peak < 0.6 * logits.nbytes
+    assert peak < 0.2 * logits.nbytes
