@@ -3,6 +3,7 @@
 import keras
 from keras import layers
 
+from caltrain_tf.checks import check_count
 from caltrain_tf.layers import BatchNormalization
 
 
@@ -52,14 +53,6 @@ def check_sizes(input_shape, num_classes):
             f"Received: input_shape={input_shape!r}"
         )
     check_count("num_classes", num_classes)
-
-
-def check_count(name, value):
-    """Raises unless `value` is an integer of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(
-            f"`{name}` must be an integer >= 1. Received: {name}={value!r}"
-        )
 
 
 def image_input(input_shape):

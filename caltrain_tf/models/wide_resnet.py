@@ -3,8 +3,8 @@
 import keras
 from keras import layers
 
+from caltrain_tf.checks import check_count
 from caltrain_tf.models.layers import batch_norm
-from caltrain_tf.models.layers import check_count
 from caltrain_tf.models.layers import check_sizes
 from caltrain_tf.models.layers import convolution
 from caltrain_tf.models.layers import image_input
