@@ -322,8 +322,9 @@ class Rows(Data):
 
     def _take(self, chosen):
         weights = None if self.weights is None else self.weights[chosen]
+        order = "F" if self.values.flags.f_contiguous else "C"
         return Rows(
-            np.ascontiguousarray(self.values[chosen]),
+            np.asarray(self.values[chosen], order=order),
             self.labels[chosen],
             weights,
             self.from_probs,
@@ -353,6 +354,11 @@ class Changed(Data):
         """As `Rows.blocks`."""
         for logits, *rest in self.data.blocks():
             yield self.function(logits), *rest
+
+    def folds(self, num_folds):
+        """As `Rows.folds`."""
+        for pair in self.data.folds(num_folds):
+            yield tuple(part.changed(self.function) for part in pair)
 
 
 class Stream(Data):

@@ -23,8 +23,8 @@ class DirichletCalibration(affine.AffineCalibrator):
     Args:
         off_diagonal: ODIR's lambda, at least 0, or None.
         intercept: ODIR's mu, at least 0, or None.
-        cv: Number of cross-validation folds. For large data, only the first
-            folds are held out.
+        cv: Number of cross-validation folds, 5 by default. For large data, only
+            the first folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
@@ -63,7 +63,7 @@ class DirichletCalibration(affine.AffineCalibrator):
         *,
         off_diagonal=None,
         intercept=None,
-        cv=5,
+        cv=None,
         max_iterations=1000,
         from_probs=False,
         multi_label=False,
@@ -85,22 +85,29 @@ class DirichletCalibration(affine.AffineCalibrator):
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 
-    def _fit(self, rows):
+    def _fit_parameters(self, rows):
         view = survey(rows)
         inverse = most_likely(rows, view)
         start = inverse * self._identity(rows.num_classes)
         centre = np.zeros_like(start)
 
+        rows = rows.changed(
+            lambda logits: np.asfortranarray(self._inputs(logits))
+        )
+        validation = None
+        if None in (self.off_diagonal, self.intercept):
+            validation = affine.CrossValidation(
+                rows, view.count, self.cv, start, centre
+            )
+
         def choose(path):
             strengths = [odir_strength(rows.num_classes, *p) for p in path]
-            best, value, parameters = affine.choose(
-                rows, view.count, self, self._inputs, start, centre, strengths
-            )
+            best, value, parameters = validation.choose(strengths)
             return path[best], value, parameters
 
         penalties, start = self._choose_both(choose, rows.num_classes, start)
         strength = odir_strength(rows.num_classes, *penalties)
-        self._fit_all(rows, self._inputs, start, centre, strength)
+        self._fit_all(rows, start, centre, strength)
         self.off_diagonal_, self.intercept_ = map(float, penalties)
 
     def _choose_both(self, choose, num_classes, start):

@@ -1,7 +1,6 @@
 """Structured vector and matrix scaling: one penalty per kind of parameter."""
 
 import numpy as np
-from scipy.special import log_softmax
 
 from caltrain_tf.checks import check_choice
 from caltrain_tf.checks import check_flag
@@ -13,7 +12,8 @@ from caltrain_tf.posthoc.temperature import survey
 
 # Cross-validation tries powers of the step, with exponents in this range.
 STEP, WEAKEST, STRONGEST = 4.0, -5, 2
-# Folds that are held out at most. More of them take longer and choose alike.
+# Folds of a matrix that are held out at most. More of them take longer and
+# choose alike.
 MOST_FOLDS = 3
 
 
@@ -32,7 +32,7 @@ class StructuredCalibrator(affine.AffineCalibrator):
         *,
         strength="cv",
         centred=None,
-        cv=5,
+        cv=None,
         max_iterations=1000,
         from_probs=False,
         multi_label=False,
@@ -60,7 +60,7 @@ class StructuredCalibrator(affine.AffineCalibrator):
             centred = check_flag("centred", centred)
         self.centred = centred
 
-    def _fit(self, rows):
+    def _fit_parameters(self, rows):
         view = survey(rows)
         inverse = most_likely(rows, view)
         identity = self._identity(rows.num_classes)
@@ -69,15 +69,21 @@ class StructuredCalibrator(affine.AffineCalibrator):
         if centred is None:
             centred = strength != "cv"
 
-        def inputs(logits):
-            return tempered(logits, inverse, centred)
-
+        rows = rows.changed(lambda logits: tempered(logits, inverse, centred))
         start = identity
         if strength == "cv":
             strength, start = choose_strength(
-                rows, view.count, self, inputs, identity, unit
+                affine.CrossValidation(
+                    rows,
+                    view.count,
+                    self.cv,
+                    identity,
+                    identity,
+                    MOST_FOLDS,
+                ),
+                unit,
             )
-        self._fit_all(rows, inputs, start, identity, strength * unit)
+        self._fit_all(rows, start, identity, strength * unit)
         self.temperature_ = 1.0 / inverse
         self.strength_ = float(strength)
         self.centred_ = int(centred)
@@ -116,7 +122,8 @@ class StructuredVectorScaling(StructuredCalibrator):
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
         cv: Number of cross-validation folds, of which at most three are held
-            out, and fewer for large data.
+            out. By default each example is left out once, which a formula does
+            without further fits.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
@@ -168,8 +175,8 @@ class StructuredMatrixScaling(StructuredCalibrator):
         strength: A number of at least 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of cross-validation folds, of which at most three are held
-            out, and fewer for large data.
+        cv: Number of cross-validation folds, 5 by default. At most three of
+            them are held out, and fewer for large data.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
@@ -202,7 +209,7 @@ class StructuredMatrixScaling(StructuredCalibrator):
     kind = "matrix"
 
 
-def choose_strength(rows, count, calibrator, inputs, identity, unit):
+def choose_strength(validation, unit):
     """Searches the strength by cross-validation, from 1 on.
 
     Weaker penalties are tried first, then stronger ones, each from the fits of
@@ -211,80 +218,53 @@ def choose_strength(rows, count, calibrator, inputs, identity, unit):
     smallest one is chosen by chance, and is often much too weak.
 
     Args:
-        rows: `Rows` or a `Stream`.
-        count: Number of rows.
-        calibrator: Calibrator whose `cv` is used.
-        inputs: Function of logits.
-        identity: Parameters where the penalty is 0, and where fits start.
+        validation: A `CrossValidation`.
         unit: The penalty of strength 1, in the shape of the parameters.
 
     Returns:
         The strength, and parameters as a start for the fit to all rows.
     """
-    folds = affine.make_folds(rows, count, calibrator, inputs, identity.size)
-    folds = folds[:MOST_FOLDS]
-    if not folds:
-        return 1.0, identity
-    training, held_out = zip(*folds, strict=True)
-
-    with affine.pool_for(folds, identity) as pool:
-
-        def fit(power, starts):
-            penalty = STEP**power * unit
-            return list(
-                pool.map(
-                    lambda rows, start: affine.fit(
-                        rows, start, identity, penalty
-                    ),
-                    training,
-                    starts,
-                )
-            )
-
-        best = 0
-        fitted = fit(best, [identity] * len(folds))
-        for direction in (-1, 1):
-            while WEAKEST <= best + direction <= STRONGEST:
-                other = fit(best + direction, fitted)
-                gains = pool.map(_gain, held_out, fitted, other)
-                if not _is_clear(np.sum(list(gains), axis=0)):
-                    break
-                best, fitted = best + direction, other
-            if best != 0:
+    if not validation.pairs:
+        return 1.0, validation.start
+    best, fits = 0, validation.fit(unit)
+    for direction in (-1, 1):
+        while WEAKEST <= best + direction <= STRONGEST:
+            other = validation.fit(STEP ** (best + direction) * unit, fits)
+            if not is_clear(*validation.sum(decrease, fits, other)):
                 break
-    return STEP**best, fitted[0]
+            best, fits = best + direction, other
+        if best != 0:
+            break
+    return STEP**best, validation.middle(fits)
 
 
-def _gain(rows, before, after):
+def decrease(weights, before, after):
     """Sums of w, w d, w^2, w^2 d and w^2 d^2, for decreases d of the loss."""
-
-    def block(inputs, labels, weights):
-        decrease = affine.losses_of(before, inputs, labels)
-        decrease = decrease - affine.losses_of(after, inputs, labels)
-        weights = np.ones(len(labels)) if weights is None else weights
-        squares = weights**2
-        return (
-            weights.sum(),
-            weights @ decrease,
-            squares.sum(),
-            squares @ decrease,
-            squares @ decrease**2,
-        )
-
-    return np.array(rows.sum(block))
+    difference, squares = before - after, weights**2
+    return (
+        weights.sum(),
+        weights @ difference,
+        squares.sum(),
+        squares @ difference,
+        squares @ difference**2,
+    )
 
 
-def _is_clear(sums):
+def is_clear(mass, total, squares, first, second):
     """Whether the mean decrease is larger than its standard error."""
-    mass, total, squares, first, second = sums
     mean = total / mass
     variance = second - 2 * mean * first + mean**2 * squares
     return mean > np.sqrt(max(variance, 0.0)) / mass
 
 
 def tempered(logits, inverse, centred):
-    """Log-probabilities at temperature 1/`inverse`, optionally centred."""
-    logs = log_softmax(logits * logits.dtype.type(inverse), axis=1)
+    """Log-probabilities at temperature 1/`inverse`, optionally centred.
+
+    The result is in Fortran order, which `regression` prefers.
+    """
+    logs = np.multiply(logits, logits.dtype.type(inverse), order="F")
+    logs -= logs.max(axis=1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))
     if centred:
         logs -= logs.mean(axis=1, keepdims=True)
     return logs

@@ -37,7 +37,7 @@ from caltrain_tf.posthoc.base import Calibrator
 OBJECTIVES = ("nll", "sb_ece", "hb_ece")
 SHORT_ROW = 32
 # Number of rows on which Newton's method finds its start.
-SAMPLE_ROWS = 2048
+SAMPLE_ROWS = 512
 # Range of inverse temperatures, times the spread of the logits. At the ends the
 # predictions are uniform, or all of one class, in float32.
 LOWEST, HIGHEST = 1e-6, 1e6

@@ -380,7 +380,7 @@ def test_a_stream_of_other_rows_in_each_pass_is_an_error(monkeypatch):
                 yield logits + self.rng.normal(size=logits.shape), labels
 
     with pytest.raises(ValueError, match="same rows in every pass"):
-        ct.posthoc.VectorScaling().fit(Noisy(LOGITS, LABELS))
+        ct.posthoc.MatrixScaling().fit(Noisy(LOGITS, LABELS))
 
 
 def test_large_arrays_have_the_folds_of_small_ones(monkeypatch):

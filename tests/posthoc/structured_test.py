@@ -5,8 +5,6 @@ import pytest
 from scipy.optimize import minimize
 
 import caltrain_tf as ct
-from caltrain_tf.posthoc import affine
-from caltrain_tf.posthoc import data as rows_of
 from caltrain_tf.posthoc import structured
 from tests.posthoc.data import calibrated
 from tests.posthoc.data import mean_nll
@@ -144,16 +142,30 @@ def test_chance_does_not_weaken_the_penalty():
 
 
 def test_weights_count_in_the_standard_error():
-    logits, labels = calibrated(300, K, seed=5)
-    rows = rows_of.read(logits, labels, np.arange(300) % 3)
-    repeated = np.repeat(np.arange(300), np.arange(300) % 3)
-    identity = ct.posthoc.StructuredVectorScaling()._identity(K)
-    before, after = identity, identity + 0.1
-    sums = structured._gain(rows, before, after)
-    losses = [
-        affine.losses_of(each, logits[repeated], labels[repeated])
-        for each in (before, after)
+    generator = np.random.default_rng(0)
+    before, after = generator.normal(size=(2, 300)) + [[0.05], [0.0]]
+    difference = before - after
+    sums = structured.decrease(np.ones(300), before, after)
+    assert sums[1] / sums[0] == pytest.approx(difference.mean())
+    for shift in (0.9, 1.1):
+        # The mean is moved to just below and just above its standard error.
+        error = difference.std() / np.sqrt(300)
+        moved = after + difference.mean() - shift * error
+        sums = structured.decrease(np.ones(300), before, moved)
+        assert structured.is_clear(*sums) == (shift > 1)
+    # A few rows of large weight have a larger standard error.
+    weights = np.where(np.arange(300) < 3, 1.0, 1e-6)
+    moved = after + np.average(difference, weights=weights) - 1.1 * error
+    assert not structured.is_clear(*structured.decrease(weights, before, moved))
+    assert not structured.is_clear(*structured.decrease(weights, after, after))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_folds_can_be_chosen(kind):
+    logits, labels = calibrated(400, K, seed=4)
+    chosen = [
+        getattr(ct.posthoc, kind)(cv=cv).fit(2 * logits, labels).strength_
+        for cv in (None, 2, 10)
     ]
-    mean = np.mean(losses[0] - losses[1])
-    assert sums[1] / sums[0] == pytest.approx(mean, rel=1e-6)
-    assert not structured._is_clear(structured._gain(rows, before, before))
+    # Nothing is left to correct: no strength is clearly better than 1.
+    assert set(chosen) <= {1.0, 4.0, 16.0}
