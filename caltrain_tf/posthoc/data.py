@@ -270,11 +270,10 @@ class Rows(Data):
 
         Folds are shuffled, and have the same shares of the classes.
         """
-        order = np.random.default_rng(seed).random(len(self.labels))
+        labels = self.labels[self.count]
+        order = np.random.default_rng(seed).random(len(labels))
         fold = np.full(len(self.labels), -1)
-        fold[self.count] = deal(
-            self.labels[self.count], order[self.count], num_folds
-        )
+        fold[self.count] = deal(labels, order, num_folds)
         for i in range(num_folds):
             yield self.only(fold != i), self.only(fold == i)
 
