@@ -30,16 +30,21 @@ STRENGTHS = 10.0 ** np.arange(1, -7, -1)
 # A path of strengths ends when this many in a row were no better, or one was
 # worse by this factor.
 PATIENCE, CLEARLY_WORSE = 2, 1.02
-# Number of folds of a matrix by default.
+# Number of folds by default.
 FOLDS = 5
+# From these numbers on, rows of a vector are left out one by one instead. With
+# fewer of them a row moves the fit too far for the formula, which then prefers
+# penalties that are too weak.
+LEAST_ROWS, LEAST_ROWS_PER_CLASS = 1000, 30
 # Parameters x rows x folds that cross-validation may take; where all folds
 # would take more, only the first ones are held out.
 LARGEST_FOLDS = 1.2e8
 # Rows x classes from which folds are fitted in threads.
 SMALLEST_THREADED = 2**18
-# The held-out loss is known to a few units of 1e-4 at best, and a fit that ends
-# here is much closer to its optimum than that.
-CV_ITERATIONS, CV_TOLERANCE = 10, 1e-4
+# Fits of cross-validation end at an expected decrease of the objective far
+# below the standard error of a held-out loss. On few rows, where weak penalties
+# move them far, they end later.
+CV_ITERATIONS, CV_TOLERANCE, CV_TOLERANCE_PER_ROW = 20, 3e-5, 1e-7
 
 
 class AffineCalibrator(Calibrator):
@@ -196,7 +201,8 @@ class VectorScaling(TemperedCalibrator):
     Args:
         penalty: A number of at least 0; chosen by cross-validation if None.
         cv: Number of cross-validation folds. By default each example is left
-            out once, which a formula does without further fits.
+            out by itself, which a formula does without further fits; or 5 folds
+            if there are fewer than 1,000 examples, or 30 per class.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
@@ -275,15 +281,17 @@ class HeldOut:
 
     Args:
         parameters: Parameters of the fit, `(K, m)`.
-        leverage: For the rows of the fit itself, what it takes to leave them
-            out one by one; otherwise None.
         rows: The held-out rows. If they come in the same order in each pass,
             their losses are kept.
+        curvature: If these are the rows of the fit, which are to be left out
+            one by one, the curvature at the parameters; otherwise None.
+        penalty: The curvature of the penalty, `(K, m)`.
     """
 
-    def __init__(self, parameters, leverage, rows):
+    def __init__(self, parameters, rows, curvature, penalty):
         self.parameters = parameters
-        self.leverage = leverage
+        self.curvature = curvature
+        self.leverage = curvature and curvature.leverage(penalty)
         self.kept = None
         if isinstance(rows, data.Rows):
             self.kept = np.concatenate(rows.map(self.losses))
@@ -301,15 +309,13 @@ class HeldOut:
 class CrossValidation:
     """Fits with several strengths of a penalty, and their held-out losses.
 
-    Fits are in float32 and end early. With folds, a fit has a stronger penalty
-    than a fit to all rows by the ratio of their numbers of rows: each row
-    counts as much against the penalty.
+    Fits are in float32 and end early.
 
     Args:
         rows: Rows whose logits are the inputs.
         count: Number of rows; of a single one, nothing can be held out.
         cv: Number of folds. If None, the rows of a vector are left out one by
-            one, and those of a matrix in `FOLDS` folds.
+            one if there are enough of them, and otherwise in `FOLDS` folds.
         start: Parameters where the first fits start.
         centre: Parameters where the penalty is 0.
         most_folds: Number of folds that are held out at most.
@@ -317,8 +323,12 @@ class CrossValidation:
 
     def __init__(self, rows, count, cv, start, centre, most_folds=math.inf):
         self.start, self.centre = start, centre
-        self.leaves_out_one = cv is None and not regression.is_matrix(start)
-        self.share = 1.0
+        self.tolerance = min(CV_TOLERANCE, CV_TOLERANCE_PER_ROW * count)
+        self.leaves_out_one = (
+            cv is None
+            and not regression.is_matrix(start)
+            and count >= max(LEAST_ROWS, LEAST_ROWS_PER_CLASS * len(start))
+        )
         self.pairs = []
         if count < 2:
             return
@@ -328,7 +338,6 @@ class CrossValidation:
             self.pairs = [(rows, rows)]
         else:
             num_folds = min(cv or FOLDS, int(count))
-            self.share = (num_folds - 1) / num_folds
             used = max(int(LARGEST_FOLDS / (count * start.size)), 1)
             folds = rows.folds(num_folds)
             self.pairs = list(itertools.islice(folds, min(used, most_folds)))
@@ -376,9 +385,11 @@ class CrossValidation:
         starts = [self.start] * len(self.pairs)
         if before is not None:
             starts = [fit.parameters for fit in before]
-        strength = strength / self.share
         # One curvature serves all folds.
-        curvature = regression.measure_curvature(self.pairs[0][0], starts[0])
+        curvature = before and before[0].curvature
+        if curvature is None:
+            rows, _ = self.pairs[0]
+            curvature = regression.measure_curvature(rows, starts[0])
 
         def fit_one(pair, start):
             training, held_out = pair
@@ -388,15 +399,13 @@ class CrossValidation:
                 self.centre,
                 strength,
                 max_iterations=CV_ITERATIONS,
-                tolerance=CV_TOLERANCE,
+                tolerance=self.tolerance,
                 curvature=curvature,
             )
-            leverage = None
+            there = None
             if self.leaves_out_one:
-                leverage = regression.measure_leverage(
-                    training, parameters, strength
-                )
-            return HeldOut(parameters, leverage, held_out)
+                there = regression.measure_curvature(training, parameters)
+            return HeldOut(parameters, held_out, there, 2 * strength)
 
         if not self.is_threaded:
             return list(map(fit_one, self.pairs, starts))

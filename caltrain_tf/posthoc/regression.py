@@ -22,6 +22,7 @@ NumPy's loops then run along columns of n numbers instead of rows of K.
 
 import functools
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -40,14 +41,16 @@ SUFFICIENT = 1e-4
 # A step that is shortened to less than this is lost in rounding. That is no
 # failure if the expected decrease is below the second number.
 SHORTEST, STUCK = 1e-3, 1e-4
-# Up to this many parameters, the curvature is the whole Hessian.
+# Up to this many parameters of a matrix, the curvature is the whole Hessian.
 FEW_PARAMETERS = 128
-# Rows per parameter, or per column of a large matrix, from which a curvature
+# Rows per parameter, or per column of a large matrix, from which its curvature
 # is measured.
 CURVATURE_ROWS = 16
 # Number that is added to the diagonal of a curvature, relative to its mean.
 RIDGE = 1e-6
 SMALLEST_CURVATURE = 1e-12
+# Share of the curvature that leaving out a row leaves at least.
+LEAST_LEFT = 0.05
 # Number of parameters x classes from which BLAS uses all cores.
 LARGE_PRODUCT = 1e7
 
@@ -238,12 +241,14 @@ def measure_curvature(rows, parameters):
 
         E[(p_k 1[k = l] - p_k p_l) x x^T]
 
-    It is measured as a whole for few parameters. Otherwise only the blocks with
-    k = l count, and those of a matrix are taken to be n_k (S + mean_k mean_k^T)
-    with one covariance S within classes, and a mass n_k and mean of each class.
+    All of it is measured for a matrix of few parameters. Otherwise only the
+    blocks with k = l count, and those of a large matrix are taken to be
+    n_k (S + mean_k mean_k^T), with one covariance S within classes, and a mass
+    n_k and a mean for each class.
 
     Args:
-        rows: Rows whose logits are the inputs. Some of them are read.
+        rows: Rows whose logits are the inputs. For a matrix, some of them are
+            enough.
         parameters: Where to measure it, `(K, m)`.
 
     Returns:
@@ -251,13 +256,11 @@ def measure_curvature(rows, parameters):
         function that multiplies a gradient `(K, m)` by the inverse of the sum
         of both curvatures.
     """
+    if not is_matrix(parameters):
+        return PairCurvature(*_means(rows, parameters, _pairs))
+    moments, inverse, needed = _classes, _with_classes, len(parameters)
     if parameters.size <= FEW_PARAMETERS:
-        moments = _matrix_hessian if is_matrix(parameters) else _vector_hessian
-        inverse, needed = _with_hessian, parameters.size
-    elif is_matrix(parameters):
-        moments, inverse, needed = _classes, _with_classes, len(parameters)
-    else:
-        moments, inverse, needed = _pairs, _with_pairs, len(parameters)
+        moments, inverse, needed = _hessian, _with_hessian, parameters.size
     _, *means = _means(rows, parameters, moments, CURVATURE_ROWS * needed)
     return functools.partial(inverse, *means)
 
@@ -295,58 +298,64 @@ def _means(rows, parameters, moments, needed=None):
     return mass, *(each / mass for each in sums)
 
 
-def _vector_hessian(inputs, probs, weights):
-    """The whole curvature of a vector, `(2 K, 2 K)`."""
-    flat = np.stack([probs * inputs, probs], axis=1, dtype=np.float64)
-    return [_hessian(flat, weights, _pair_sums(inputs, probs * weights))]
+class PairCurvature(NamedTuple):
+    """The curvature of a vector, a block for the scale and bias of a class."""
+
+    mass: float  # Sum of the weights of the rows.
+    blocks: np.ndarray  # `(K, 2, 2)`
+
+    def __call__(self, penalty):
+        """As the result of `measure_curvature`."""
+        inverse = self._inverse(penalty)
+        return lambda values: (inverse @ values[..., None])[..., 0]
+
+    def leverage(self, penalty):
+        """The leverage of a row on its own outputs, as coefficients `(K, 3)`.
+
+        At the optimum, Newton's method without a row of weight w and input x of
+        class k raises its output by h (p_k - y_k) / (1 - h p_k (1 - p_k)), with
+        h = w (a x^2 + b x + c) and its one-hot label y. The coefficients are
+        a, b and c.
+        """
+        inverse = self._inverse(penalty) / self.mass
+        return np.stack(
+            [inverse[:, 0, 0], 2 * inverse[:, 0, 1], inverse[:, 1, 1]], axis=1
+        )
+
+    def _inverse(self, penalty):
+        mean = np.trace(self.blocks, axis1=1, axis2=2)[:, None] / 2
+        diagonal = penalty + RIDGE * mean + SMALLEST_CURVATURE
+        return np.linalg.inv(self.blocks + diagonal[..., None] * np.eye(2))
 
 
-def _matrix_hessian(inputs, probs, weights):
+def _pairs(inputs, probs, weights):
+    """The block of each class of a vector, `(K, 2, 2)`."""
+    weight = probs * (1 - probs) * weights
+    weighted = weight * inputs
+    second = np.einsum("ij,ij->i", weighted, inputs)
+    first = weighted.sum(axis=1)
+    sums = [[second, first], [first, weight.sum(axis=1)]]
+    return [np.array(sums, np.float64).transpose(2, 0, 1)]
+
+
+def _hessian(inputs, probs, weights):
     """The whole curvature of a matrix, `(K m, K m)`."""
     inputs = np.vstack([inputs, np.ones_like(weights)]).astype(np.float64)
-    flat = probs[:, None] * inputs
-    return [_hessian(flat, weights, flat @ (inputs * weights).T)]
-
-
-def _hessian(weighted, weights, blocks):
-    """Combines inputs x probabilities `(K, m, n)` and blocks `(K, m, m)`."""
+    inputs *= np.sqrt(weights)
+    weighted = probs[:, None] * inputs
     shape = weighted.shape[:2]
-    weighted *= np.sqrt(weights)
     flat = weighted.reshape(-1, len(weights))
     hessian = -(flat @ flat.T)
-    classes = np.arange(len(blocks))
-    hessian.reshape(*shape, *shape)[classes, :, classes] += blocks
-    return hessian
+    classes = np.arange(len(probs))
+    blocks = hessian.reshape(*shape, *shape)
+    blocks[classes, :, classes] += weighted @ inputs.T
+    return [hessian]
 
 
 def _with_hessian(hessian, penalty):
     ridge = RIDGE * np.trace(hessian) / len(hessian) + SMALLEST_CURVATURE
     inverse = np.linalg.inv(hessian + np.diag(penalty.ravel() + ridge))
     return lambda values: (inverse @ values.ravel()).reshape(values.shape)
-
-
-def _pairs(inputs, probs, weights):
-    """The block of each class of a vector, `(K, 2, 2)`."""
-    return [_pair_sums(inputs, probs * (1 - probs) * weights)]
-
-
-def _pair_sums(inputs, weight):
-    weighted = weight * inputs
-    second = np.einsum("ij,ij->i", weighted, inputs)
-    first = weighted.sum(axis=1)
-    sums = [[second, first], [first, weight.sum(axis=1)]]
-    return np.array(sums, np.float64).transpose(2, 0, 1)
-
-
-def _with_pairs(blocks, penalty):
-    inverse = _inverse_pairs(blocks, penalty)
-    return lambda values: (inverse @ values[..., None])[..., 0]
-
-
-def _inverse_pairs(blocks, penalty):
-    mean = np.trace(blocks, axis1=1, axis2=2)[:, None] / 2
-    diagonal = penalty + RIDGE * mean + SMALLEST_CURVATURE
-    return np.linalg.inv(blocks + diagonal[..., None] * np.eye(2))
 
 
 def _classes(inputs, probs, weights):
@@ -396,42 +405,33 @@ def _with_classes(first, second, penalty):
     return solve
 
 
-def measure_leverage(rows, parameters, strength):
-    """Coefficients `(K, 3)` of the leverage of a row on its own outputs.
-
-    Without a row of weight w and input x of class k, the fit of a vector gives
-    it an output that is higher by (p_k - y_k) w (a x^2 + b x + c), where y is
-    its one-hot label. This is a step of Newton's method, with the curvature
-    within classes.
-
-    Args:
-        rows: The rows of the fit.
-        parameters: The parameters of the fit, `(K, 2)`.
-        strength: Strength of the penalty, `(K, 2)`.
-    """
-    mass, blocks = _means(rows, parameters, _pairs)
-    inverse = _inverse_pairs(blocks, 2 * strength) / mass
-    return np.stack(
-        [inverse[:, 0, 0], 2 * inverse[:, 0, 1], inverse[:, 1, 1]], axis=1
-    )
-
-
 def leave_out(outputs, leverage, inputs, labels, weights):
     """Moves each row's outputs to where a fit without the row has them.
 
     Args:
         outputs: Outputs of the fit of a vector, `(n, K)`; they are changed.
-        leverage: The result of `measure_leverage`.
+        leverage: The result of `PairCurvature.leverage`.
         inputs: Inputs `(n, K)`.
         labels: Class ids `(n,)`.
         weights: Weights `(n,)`, or None.
     """
     excess = outputs.copy(order="K")
     losses_of(excess, labels)
-    if weights is not None:
-        excess *= weights.astype(excess.dtype)[:, None]
     a, b, c = leverage.T.astype(inputs.dtype)
-    excess *= (a * inputs + b) * inputs + c
+    moves = a * inputs
+    moves += b
+    moves *= inputs
+    moves += c
+    if weights is not None:
+        moves *= weights.astype(moves.dtype)[:, None]
+    # What is left of the curvature without the row's own, h p (1 - p).
+    left = np.abs(excess)
+    left *= left - 1
+    left *= moves
+    left += 1
+    np.maximum(left, LEAST_LEFT, out=left)
+    excess *= moves
+    excess /= left
     outputs += excess
 
 

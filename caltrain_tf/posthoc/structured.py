@@ -122,8 +122,9 @@ class StructuredVectorScaling(StructuredCalibrator):
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
         cv: Number of cross-validation folds, of which at most three are held
-            out. By default each example is left out once, which a formula does
-            without further fits.
+            out. By default each example is left out by itself, which a formula
+            does without further fits; or 5 folds if there are fewer than 1,000
+            examples, or 30 per class.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
