@@ -1,4 +1,4 @@
-"""Compares calibrators with scikit-learn and with single passes over the data.
+"""Compares calibrators with scikit-learn, SciPy and single passes over data.
 
     python benchmarks/posthoc.py
     python benchmarks/posthoc.py --tokens=1000000
@@ -13,6 +13,7 @@ import time
 import tracemalloc
 
 import numpy as np
+from scipy import optimize
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
@@ -22,9 +23,14 @@ from sklearn.linear_model import LogisticRegression
 from caltrain_tf.metrics.inputs import map_blocks
 from caltrain_tf.posthoc import MatrixScaling
 from caltrain_tf.posthoc import TemperatureScaling
+from caltrain_tf.posthoc import data
+from caltrain_tf.posthoc import regression
+from caltrain_tf.posthoc.structured import structured_penalty
+from caltrain_tf.posthoc.structured import tempered
 
 SIZES = ((50_000, 1_000), (10_000, 10))
 MATRIX_SIZE = (5_000, 100)
+SOLVER_SIZES = ((5_000, 10), (5_000, 100))
 VOCABULARY, BATCH_TOKENS = 32_000, 256
 # A stream with at most so many batches is also fitted in memory, to compare.
 MOST_BATCHES_IN_MEMORY = 16
@@ -150,6 +156,62 @@ def report_matrix(num_rows, num_classes):
     print(f"    scikit-learn's regression / it {theirs / ours:.1f} x")
 
 
+def report_solver(num_rows, num_classes):
+    """Prints the time of a fit by our L-BFGS and by SciPy's.
+
+    Both minimise the objective of structured matrix scaling, in which the
+    log-probabilities are badly conditioned.
+    """
+    logits, labels = over_confident_logits(num_rows, num_classes)
+    rows = data.Rows(tempered(logits, 1 / 1.6, centred=False), labels)
+    centre = np.eye(num_classes, num_classes + 1)
+    strength = structured_penalty(centre, num_rows)
+    count = 0
+
+    def objective(parameters):
+        nonlocal count
+        count += 1
+        change = parameters.reshape(centre.shape) - centre
+        value, gradient = regression.value_and_gradient(rows, change + centre)
+        value += np.sum(strength * change**2)
+        return value, gradient + 2 * strength * change
+
+    def ours():
+        solve = regression.measure_curvature(rows, centre)(2 * strength)
+        tolerance = regression.TOLERANCES[logits.dtype]
+        return regression.minimise(objective, centre, solve, 100, tolerance)[0]
+
+    def flat_objective(flat):
+        value, gradient = objective(flat)
+        return value, gradient.ravel()
+
+    def scipy():
+        return optimize.minimize(
+            flat_objective,
+            centre.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"ftol": 1e-7, "maxiter": 1000},
+        ).x
+
+    with regression.blas_threads(centre):
+        times, counts, values = [], [], []
+        for solver in (ours, scipy):
+            count = 0
+            shortest, found = seconds(solver, repeats=3)
+            times.append(shortest)
+            counts.append(count // 3)
+            values.append(objective(found)[0])
+    print(
+        f"A fit of {num_rows:,} x {num_classes:,}, {centre.size:,} parameters"
+    )
+    print(f"  our L-BFGS               {times[0] * 1e3:9.1f} ms")
+    print(f"    SciPy's L-BFGS-B / it  {times[1] / times[0]:9.1f} x")
+    print(f"    evaluations            {counts[0]:9}")
+    print(f"    SciPy's evaluations    {counts[1]:9}")
+    print(f"    SciPy's objective - it {values[1] - values[0]:9.1e}")
+
+
 class Tokens:
     """Batches of tokens that are generated again in every pass.
 
@@ -208,5 +270,7 @@ if __name__ == "__main__":
     )
     report_stream(parser.parse_args().tokens)
     report_matrix(*MATRIX_SIZE)
+    for size in SOLVER_SIZES:
+        report_solver(*size)
     for size in SIZES:
         report(*size)

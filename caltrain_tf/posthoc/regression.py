@@ -12,9 +12,8 @@ inverse of a curvature (`measure_curvature`) instead of the identity. A fit then
 takes about ten evaluations, and two to five if it starts where the fit with
 another strength ended.
 
-SciPy's L-BFGS-B takes no such inverse, and for the 10,100 parameters of a
-matrix of 100 classes, one of its iterations takes longer than two evaluations
-(`benchmarks/posthoc.py`).
+SciPy's L-BFGS-B takes no such inverse. It needs several times as many
+evaluations, and about four times as long (`benchmarks/posthoc.py`).
 
 Blocks of inputs have the shape `(n, K)`, and are faster in Fortran order:
 NumPy's loops then run along columns of n numbers instead of rows of K.
