@@ -39,7 +39,7 @@ LEAST_ROWS, LEAST_ROWS_PER_CLASS = 1000, 30
 # Parameters x rows x folds that cross-validation may take; where all folds
 # would take more, only the first ones are held out.
 LARGEST_FOLDS = 1.2e8
-# Rows x classes from which folds are fitted in threads.
+# Rows x classes from which folds in memory are fitted in threads.
 SMALLEST_THREADED = 2**18
 # Fits of cross-validation end at an expected decrease of the objective far
 # below the standard error of a held-out loss; on few rows later, because weak
@@ -343,6 +343,7 @@ class CrossValidation:
             self.pairs = list(itertools.islice(folds, min(used, most_folds)))
         self.is_threaded = (
             len(self.pairs) > 1
+            and isinstance(self.pairs[0][0], data.Rows)
             and count * len(start) > SMALLEST_THREADED
             and not regression.is_large(start)
         )

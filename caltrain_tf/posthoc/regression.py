@@ -32,14 +32,14 @@ from caltrain_tf.posthoc.temperature import total
 
 # Expected decrease of the objective at which a fit ends, by its precision; for
 # objectives above 1, relative to them.
-TOLERANCES = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 1e-6}
+TOLERANCES = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 1e-8}
 # Number of past steps from which L-BFGS estimates the curvature.
 MEMORY = 10
 # A step must lower the objective by this share of what the slope promises.
 SUFFICIENT = 1e-4
-# A step that is shortened to less than this is lost in rounding. That is no
-# failure if the expected decrease is below the second number.
-SHORTEST, STUCK = 1e-3, 1e-4
+# Steps are not shortened below the second number; and not below the first one
+# where the expected decrease is below the third.
+SHORT, SHORTEST, CLOSE = 1e-3, 1e-9, 1e-4
 # Up to this many parameters of a matrix, the curvature is the whole Hessian.
 FEW_PARAMETERS = 128
 # Rows per parameter, or per column of a large matrix, from which its curvature
@@ -123,9 +123,9 @@ def minimise(objective, point, solve, max_iterations, tolerance):
         decrease that is expected to be left.
     """
     value, gradient = objective(point)
-    history = deque(maxlen=MEMORY)
+    history, scale = deque(maxlen=MEMORY), 1.0
     for _ in range(max_iterations):
-        direction = -_times_inverse(gradient, history, solve)
+        direction = -_times_inverse(gradient, history, solve, scale)
         slope = np.vdot(gradient, direction)
         # Of a quadratic function, the decrease that is left.
         left = -slope / 2
@@ -138,9 +138,12 @@ def minimise(objective, point, solve, max_iterations, tolerance):
             new_value, new_gradient = objective(point + step)
             if new_value <= value + SUFFICIENT * length * slope:
                 break
-            if length < SHORTEST:
-                is_close = left <= STUCK * max(abs(value), 1.0)
-                return point, None if is_close else left
+            if left <= CLOSE * max(abs(value), 1.0):
+                # The decrease is lost in rounding.
+                if length < SHORT:
+                    return point, None
+            elif length < SHORTEST:
+                return point, left
             # The minimum of the parabola through what is known.
             excess = new_value - value - length * slope
             length *= max(0.1, min(0.5, -slope * length / (2 * excess)))
@@ -148,18 +151,27 @@ def minimise(objective, point, solve, max_iterations, tolerance):
         product = np.vdot(step, change)
         if product > 0:
             history.append((step, change, product))
+            # How much flatter the function is than `solve` says.
+            scale = product / np.vdot(change, solve(change))
         point = point + step
         value, gradient = new_value, new_gradient
     return point, left
 
 
-def _times_inverse(gradient, history, solve):
-    """Multiplies by the inverse Hessian that past steps and `solve` suggest."""
+def _times_inverse(gradient, history, solve, scale):
+    """Multiplies by the inverse Hessian that past steps suggest.
+
+    Args:
+        gradient: What to multiply.
+        history: Steps, changes of the gradient and their products.
+        solve: Multiplies by the estimate of `minimise`.
+        scale: Factor of that estimate.
+    """
     factors = []
     for step, change, product in reversed(history):
         factors.append(np.vdot(step, gradient) / product)
         gradient = gradient - factors[-1] * change
-    result = solve(gradient)
+    result = scale * solve(gradient)
     for step, change, product in history:
         result = result + step * (
             factors.pop() - np.vdot(change, result) / product

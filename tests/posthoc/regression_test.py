@@ -196,6 +196,19 @@ def test_minimise_learns_what_the_first_curvature_lacks():
     np.testing.assert_allclose(objective(found)[1], 0, atol=1e-5)
 
 
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 1e7])
+def test_minimise_recovers_from_a_wrong_curvature(factor):
+    def objective(point):
+        root = np.sqrt(1 + point @ point)
+        return root, point / root
+
+    found, left = regression.minimise(
+        objective, np.array([3.0, -1.0]), lambda g: factor * g, 100, 1e-13
+    )
+    assert left is None
+    np.testing.assert_allclose(found, 0, atol=1e-5)
+
+
 def test_minimise_says_what_is_left():
     def objective(point):
         return point @ point / 2, point
