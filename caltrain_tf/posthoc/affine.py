@@ -283,15 +283,13 @@ class HeldOut:
         parameters: Parameters of the fit, `(K, m)`.
         rows: The held-out rows. If they come in the same order in each pass,
             their losses are kept.
-        curvature: If these are the rows of the fit, which are to be left out
-            one by one, the curvature at the parameters; otherwise None.
-        penalty: The curvature of the penalty, `(K, m)`.
+        leverage: If these are the rows of the fit, which are to be left out
+            one by one, the result of `PairCurvature.leverage`; otherwise None.
     """
 
-    def __init__(self, parameters, rows, curvature, penalty):
+    def __init__(self, parameters, rows, leverage):
         self.parameters = parameters
-        self.curvature = curvature
-        self.leverage = curvature and curvature.leverage(penalty)
+        self.leverage = leverage
         self.kept = None
         if isinstance(rows, data.Rows):
             self.kept = np.concatenate(rows.map(self.losses))
@@ -386,11 +384,13 @@ class CrossValidation:
         starts = [self.start] * len(self.pairs)
         if before is not None:
             starts = [fit.parameters for fit in before]
-        # One curvature serves all folds.
-        curvature = before and before[0].curvature
-        if curvature is None:
-            rows, _ = self.pairs[0]
-            curvature = regression.measure_curvature(rows, starts[0])
+        # One curvature serves all folds. Where the fit with another strength
+        # ended, it is about the same as at the optimum.
+        rows, _ = self.pairs[0]
+        curvature = regression.measure_curvature(rows, starts[0])
+        leverage = None
+        if self.leaves_out_one:
+            leverage = curvature.leverage(2 * strength)
 
         def fit_one(pair, start):
             training, held_out = pair
@@ -403,10 +403,7 @@ class CrossValidation:
                 tolerance=self.tolerance,
                 curvature=curvature,
             )
-            there = None
-            if self.leaves_out_one:
-                there = regression.measure_curvature(training, parameters)
-            return HeldOut(parameters, held_out, there, 2 * strength)
+            return HeldOut(parameters, held_out, leverage)
 
         if not self.is_threaded:
             return list(map(fit_one, self.pairs, starts))
