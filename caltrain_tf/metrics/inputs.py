@@ -15,7 +15,9 @@ several passes over rows that are in the cache cost little more than one, no
 temporary is as large as the input, and threads share the blocks.
 """
 
+import contextlib
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from typing import NamedTuple
@@ -35,6 +37,9 @@ from caltrain_tf.checks import warn
 BLOCK_BYTES = 4 * 1024 * 1024
 # Below this, starting threads takes longer than they save.
 SMALLEST_THREADED_BYTES = 4 * 1024 * 1024
+# The same for threads that have been started already.
+SMALLEST_POOLED_BYTES = 1024 * 1024
+_of_this_thread = threading.local()
 # NumPy reduces short rows one by one. Up to this many classes it is faster to
 # transpose a block and to reduce whole columns.
 LONGEST_SHORT_ROW = 48
@@ -296,10 +301,30 @@ def map_blocks(function, num_rows, row_bytes, block_bytes=None):
         return function(start, min(start + rows, num_rows))
 
     threads = min(available_cores(), len(starts))
-    if threads < 2 or num_rows * row_bytes < SMALLEST_THREADED_BYTES:
+    pool = getattr(_of_this_thread, "pool", None)
+    smallest = SMALLEST_POOLED_BYTES if pool else SMALLEST_THREADED_BYTES
+    if threads < 2 or num_rows * row_bytes < smallest:
         return [of_block(start) for start in starts]
+    if pool:
+        return list(pool.map(of_block, starts))
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(of_block, starts))
+
+
+@contextlib.contextmanager
+def shared_threads():
+    """A context in which calls of `map_blocks` share one pool of threads.
+
+    With many calls for a few megabytes, starting threads for each takes longer
+    than they save; sharing them saves a fit up to a quarter of its time. Calls
+    from within the pool's threads do not use the pool.
+    """
+    with ThreadPoolExecutor(available_cores()) as pool:
+        _of_this_thread.pool = pool
+        try:
+            yield
+        finally:
+            _of_this_thread.pool = None
 
 
 def available_cores():

@@ -18,6 +18,7 @@ from caltrain_tf import layers
 from caltrain_tf.checks import check_count
 from caltrain_tf.checks import check_number
 from caltrain_tf.metrics.inputs import available_cores
+from caltrain_tf.metrics.inputs import shared_threads
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc import regression
 from caltrain_tf.posthoc.base import Calibrator
@@ -62,7 +63,8 @@ class AffineCalibrator(Calibrator):
         self.max_iterations = check_count("max_iterations", max_iterations)
 
     def _fit(self, rows):
-        with regression.blas_threads(self._identity(rows.num_classes)):
+        identity = self._identity(rows.num_classes)
+        with regression.blas_threads(identity), shared_threads():
             self._fit_parameters(rows)
 
     def _transform(self, logits):

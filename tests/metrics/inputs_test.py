@@ -1,3 +1,5 @@
+import threading
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -219,3 +221,28 @@ def test_shifting_does_not_overflow():
     shifted = inputs.shift_logits(logits, logits.max(axis=1, keepdims=True))
     assert shifted.tolist() == [[0.0, inputs.LOWEST_LOGIT]]
     assert inputs.softmax(shifted).tolist() == [[1.0, 0.0]]
+
+
+def test_shared_threads_do_not_wait_for_each_other(monkeypatch):
+    monkeypatch.setattr(inputs, "available_cores", lambda: 2)
+
+    def block(start, stop):
+        # All threads of the pool are busy with calls that make such calls.
+        inner = inputs.map_blocks(
+            lambda a, b: threading.current_thread().name, 2, 2**22, 2**22
+        )
+        return threading.current_thread().name, inner
+
+    with inputs.shared_threads():
+        first = inputs.map_blocks(block, 4, 2**20, 2**20)
+        second = inputs.map_blocks(block, 4, 2**20, 2**20)
+        # Too small for threads.
+        alone = inputs.map_blocks(block, 4, 10, 10)
+    after = inputs.map_blocks(block, 4, 2**20, 2**20)
+    names = {name for name, _ in first + second}
+    assert threading.current_thread().name not in names
+    assert len(names) <= 2
+    assert names.isdisjoint(name for _, inner in first for name in inner)
+    here = threading.current_thread().name
+    assert [name for name, _ in alone] == [here] * 4
+    assert names.isdisjoint(name for name, _ in after)
