@@ -7,7 +7,7 @@ A file holds predictions `logits` or `probs`, (N, K), and `labels`, (N,), or
 several such pairs with names like `test_logits` and `test_labels`, which are
 concatenated. In each of two random splits, calibrators are fitted to one half
 and applied to the other; the tables show means over both splits, with the time
-of the fastest of three fits. If probmetrics is installed, its SVS and SMS are
+of the fastest of five fits. If probmetrics is installed, its SVS and SMS are
 included, and ours with its settings.
 
 `--conformal_splits` adds the coverage and size of conformal sets of alpha =
@@ -28,7 +28,7 @@ from caltrain_tf.posthoc.compare import default_calibrators
 from caltrain_tf.posthoc.conformal import METHODS
 
 NUM_SPLITS = 2
-NUM_FITS = 3
+NUM_FITS = 5
 ALPHA = 0.1
 SMALLEST_PROBABILITY = 1e-12
 COMPARED = 5_000

@@ -13,7 +13,7 @@ takes about ten evaluations, and two to five if it starts where the fit with
 another strength ended.
 
 SciPy's L-BFGS-B takes no such inverse. It needs several times as many
-evaluations, and about four times as long (`benchmarks/posthoc.py`).
+evaluations, and three to four times as long (`benchmarks/posthoc.py`).
 
 Blocks of inputs have the shape `(n, K)`, and are faster in Fortran order:
 NumPy's loops then run along columns of n numbers instead of rows of K.
