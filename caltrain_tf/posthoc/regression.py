@@ -19,7 +19,9 @@ Blocks of inputs have the shape `(n, K)`, and are faster in Fortran order:
 NumPy's loops then run along columns of n numbers instead of rows of K.
 """
 
+import contextlib
 import functools
+import threading
 from collections import deque
 from typing import NamedTuple
 
@@ -457,7 +459,37 @@ def is_large(parameters):
 
 def blas_threads(parameters):
     """A context in which BLAS uses one thread, unless products are large."""
-    return _blas().limit(limits=None if is_large(parameters) else 1)
+    if is_large(parameters):
+        return contextlib.nullcontext()
+    return _one_thread
+
+
+class _OneThread:
+    """A context in which BLAS uses one thread.
+
+    The number of threads is a setting of the whole process. If several threads
+    of a program are in the context at once, the last one restores the setting.
+    """
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.count = 0
+        self.limit = None
+
+    def __enter__(self):
+        with self.lock:
+            if self.count == 0:
+                self.limit = _blas().limit(limits=1)
+            self.count += 1
+
+    def __exit__(self, *error):
+        with self.lock:
+            self.count -= 1
+            if self.count == 0:
+                self.limit.restore_original_limits()
+
+
+_one_thread = _OneThread()
 
 
 @functools.cache

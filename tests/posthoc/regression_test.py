@@ -285,3 +285,12 @@ def test_blas_keeps_its_number_of_threads():
     assert threads() == before
     with regression.blas_threads(np.zeros((1000, 1001))):
         assert threads() == before
+    # Two fits at once, of which the first one ends first.
+    first = regression.blas_threads(identity_of("vector"))
+    second = regression.blas_threads(identity_of("matrix"))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert set(threads()) == {1}
+    second.__exit__(None, None, None)
+    assert threads() == before
