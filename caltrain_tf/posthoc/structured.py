@@ -12,8 +12,7 @@ from caltrain_tf.posthoc.temperature import survey
 
 # Cross-validation tries powers of the step, with exponents in this range.
 STEP, WEAKEST, STRONGEST = 4.0, -5, 2
-# Folds of a matrix that are held out at most. More of them take longer and
-# choose alike.
+# Folds that are held out at most. More of them take longer and choose alike.
 MOST_FOLDS = 3
 
 
