@@ -16,6 +16,7 @@ class has the same options in its constructor, as attributes and in its config.
 """
 
 import inspect
+import textwrap
 
 import keras
 from keras import ops
@@ -382,6 +383,8 @@ def _bind(signature, name, args, kwargs):
 
 def _split(docstring):
     """Splits a docstring at `Args:` and after the texts of the options."""
+    # Python 3.13 strips the indentation of docstrings, earlier ones keep it.
+    docstring = textwrap.indent(inspect.cleandoc(docstring), "    ").lstrip()
     head, _, rest = docstring.partition("Args:")
     options, separator, rest = rest.partition("\n\n")
     # The first line describes `batch`, which callers do not pass.

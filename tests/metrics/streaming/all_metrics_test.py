@@ -169,7 +169,7 @@ def test_says_what_it_is(name):
     assert metric._direction == "down"  # What Keras' callbacks look for.
     # What `help` shows has every argument.
     for parameter in inspect.signature(kind).parameters:
-        assert f"\n        {parameter}: " in f"\n    {kind.__doc__}", parameter
+        assert f"\n    {parameter}: " in inspect.getdoc(kind), parameter
 
 
 def test_options_of_numpy_are_saved_as_plain_ones():
