@@ -15,9 +15,7 @@ import subprocess
 import sys
 import traceback
 
-from absl import app
-from absl import flags
-from absl import logging
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 # The flags belong to the script that calls the functions here, so that
@@ -151,16 +149,15 @@ def read_training(config_holder):
     Args:
         config_holder: What `define_training` returned.
     """
-    from caltrain_tf import checks
-    from caltrain_tf import losses
+    from caltrain_tf import checks, losses
 
     config, values = config_holder.value, flags.FLAGS
     if values.primary is not None:
-        config.loss.primary = checks.check_choice(
+        config.loss.primary = checks.choice(
             "primary", values.primary, losses.PRIMARY
         )
     if values.secondary is not None:
-        secondary = checks.check_choice(
+        secondary = checks.choice(
             "secondary", values.secondary, (*losses.SECONDARY, NONE)
         )
         config.loss.secondary = None if secondary == NONE else secondary
@@ -182,9 +179,7 @@ def train(config_holder):
     Args:
         config_holder: What `define_training` returned.
     """
-    from caltrain_tf import evaluation
-    from caltrain_tf import experiments
-    from caltrain_tf import training
+    from caltrain_tf import evaluation, experiments, training
     from caltrain_tf.experiments.config import run_name
 
     values = flags.FLAGS

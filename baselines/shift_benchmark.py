@@ -72,12 +72,10 @@ def main(_):
     room = ct.data.corruptions
     corruptions = CORRUPTIONS.value or room.NAMES
     for name in corruptions:
-        checks.check_choice(
-            "corruptions", name, (*room.NAMES, *room.EXTRA_NAMES)
-        )
+        checks.choice("corruptions", name, (*room.NAMES, *room.EXTRA_NAMES))
     severities = command_line.read_integers(SEVERITIES)
     for severity in severities:
-        checks.check_choice("severities", severity, room.SEVERITIES)
+        checks.choice("severities", severity, room.SEVERITIES)
     strategy = ct.training.get_strategy(
         tpu=TPU.value,
         num_gpus=NUM_GPUS.value,

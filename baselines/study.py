@@ -85,8 +85,7 @@ _VARIED = {
 def read_runs():
     """The runs that the flags ask for."""
     from caltrain_tf.data import corruptions
-    from caltrain_tf.experiments import config
-    from caltrain_tf.experiments import shift
+    from caltrain_tf.experiments import config, shift
 
     for key in config_flags.get_override_values(flags.FLAGS["config"]):
         if key in _VARIED:
@@ -128,8 +127,7 @@ def read_runs():
 
 def main(_):
     """Executes the runs, and prints their results."""
-    from caltrain_tf.experiments import build
-    from caltrain_tf.experiments import study
+    from caltrain_tf.experiments import build, study
 
     runs = read_runs()
     # Here, and not in the log of every run.

@@ -53,8 +53,7 @@ flags.FLAGS["output_dir"].help = (
 
 def main(_):
     """Tunes as the flags say, and prints the best values."""
-    from caltrain_tf.experiments import build
-    from caltrain_tf.experiments import tune
+    from caltrain_tf.experiments import build, tune
     from caltrain_tf.experiments.config import run_name
 
     if FLAGS.multi_worker:

@@ -16,9 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from caltrain_tf.data.datasets import Part
-from caltrain_tf.data.pipeline import ImageData
-from caltrain_tf.data.pipeline import InMemoryImages
-from caltrain_tf.data.pipeline import normalize
+from caltrain_tf.data.pipeline import ImageData, InMemoryImages, normalize
 from caltrain_tf.data.sources import SPECS
 
 NUM_IMAGES = 45_000

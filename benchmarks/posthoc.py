@@ -14,19 +14,19 @@ import tracemalloc
 
 import numpy as np
 from scipy import optimize
-from sklearn.base import BaseEstimator
-from sklearn.base import ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from caltrain_tf.metrics.inputs import map_blocks
-from caltrain_tf.posthoc import MatrixScaling
-from caltrain_tf.posthoc import TemperatureScaling
-from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc import regression
-from caltrain_tf.posthoc.structured import structured_penalty
-from caltrain_tf.posthoc.structured import tempered
+from caltrain_tf.posthoc import (
+    MatrixScaling,
+    TemperatureScaling,
+    data,
+    regression,
+)
+from caltrain_tf.posthoc.structured import structured_penalty, tempered
 
 SIZES = ((50_000, 1_000), (10_000, 10))
 MATRIX_SIZE = (5_000, 100)

@@ -47,8 +47,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops  # noqa: E402
-from tensorflow.python.distribute import one_device_strategy  # noqa: E402
-from tensorflow.python.distribute import tpu_strategy  # noqa: E402
+from tensorflow.python.distribute import (
+    one_device_strategy,  # noqa: E402
+    tpu_strategy,  # noqa: E402
+)
 
 from caltrain_tf import losses  # noqa: E402
 from caltrain_tf.experiments import build  # noqa: E402

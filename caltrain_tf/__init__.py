@@ -8,9 +8,7 @@ are loaded only where they are needed.
 
 import importlib
 
-from caltrain_tf import layers
-from caltrain_tf import losses
-from caltrain_tf import metrics
+from caltrain_tf import layers, losses, metrics
 from caltrain_tf.losses import CompositeLoss
 
 __version__ = "0.2.0"

@@ -15,9 +15,7 @@ import warnings
 import keras
 import numpy as np
 
-from caltrain_tf.checks import as_array
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
+from caltrain_tf import checks
 from caltrain_tf.metrics import negative_log_likelihood
 from caltrain_tf.metrics.inputs import read
 from caltrain_tf.posthoc import TemperatureScaling
@@ -100,15 +98,15 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         _check_data(validation_data)
         self.validation_data = validation_data
         if from_logits is not None:
-            check_flag("from_logits", from_logits)
+            checks.flag("from_logits", from_logits)
         if multi_label is not None:
-            check_flag("multi_label", multi_label)
+            checks.flag("multi_label", multi_label)
         if ignore_class is not None:
-            check_count("ignore_class", ignore_class, -(2**63))
+            checks.count("ignore_class", ignore_class, -(2**63))
         self.from_logits = from_logits
         self.multi_label = multi_label
         self.ignore_class = ignore_class
-        self.batch_size = check_count("batch_size", batch_size)
+        self.batch_size = checks.count("batch_size", batch_size)
 
     def on_train_begin(self, logs=None):
         """Reads the options of the loss; tells Keras that lower is better."""
@@ -133,7 +131,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         """Adds the two values to the logs."""
         del epoch
         outputs, labels, weights = self._predict()
-        labels = as_array("validation_data", labels)
+        labels = checks.as_array("validation_data", labels)
         if self._has_groups and labels.ndim == max(outputs.ndim, 2):
             labels = labels[..., 0]
         options = dict(self._options)
@@ -154,7 +152,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             return _single(outputs), y, weight
         parts = []
         for x, y, weight in _batches(data, self.batch_size):
-            labels = as_array("validation_data", y)
+            labels = checks.as_array("validation_data", y)
             x = keras.tree.map_structure(_as_input, x)
             if masked:
                 outputs = _single(self.model(x, training=False))
@@ -162,7 +160,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             else:
                 outputs = _single(self.model.predict_on_batch(x))
             # Under `tf.distribute`, all replicas predict the same batch.
-            outputs = as_array("validation_data", outputs)[: len(labels)]
+            outputs = checks.as_array("validation_data", outputs)[: len(labels)]
             if weight is None:
                 weight = np.ones(len(labels), np.float32)
             parts.append(_flatten(outputs, labels, weight))
@@ -269,7 +267,7 @@ def _batches(data, batch_size):
             rest = [
                 None
                 if part is None
-                else as_array("validation_data", part[rows])
+                else checks.as_array("validation_data", part[rows])
                 for part in data[1:]
             ]
             yield (x, *rest, None)[:3]
@@ -288,7 +286,7 @@ def _batches(data, batch_size):
             )
         x, y, weight = (*batch, None)[:3]
         if weight is not None:
-            weight = as_array("validation_data", weight)
+            weight = checks.as_array("validation_data", weight)
         yield x, y, weight
 
 
@@ -296,7 +294,7 @@ def _as_input(value):
     """An input for the backend, from an array or a tensor of any library."""
     if value is None or keras.ops.is_tensor(value):
         return value
-    return as_array("validation_data", value)
+    return checks.as_array("validation_data", value)
 
 
 def _single(outputs):
@@ -364,7 +362,7 @@ def _with_mask(outputs, weight):
     mask = backend.get_keras_mask(outputs)
     if mask is None:
         return weight
-    mask = as_array("mask", mask).astype(np.float32)
+    mask = checks.as_array("mask", mask).astype(np.float32)
     return mask if weight is None else mask * _expand(weight, mask.shape)
 
 

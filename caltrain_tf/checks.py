@@ -9,8 +9,7 @@ import math
 import os
 import sys
 import warnings
-from numbers import Integral
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -34,7 +33,7 @@ def plain(value):
     return value
 
 
-def check_number(name, value, *, low, high=math.inf, closed=False):
+def number(name, value, *, low, high=math.inf, closed=False):
     """Returns `value` if it is a finite number in (low, high) or [low, high].
 
     Args:
@@ -48,7 +47,7 @@ def check_number(name, value, *, low, high=math.inf, closed=False):
         An int or a float.
 
     Example:
-        >>> check_number("gamma", -1, low=0)
+        >>> number("gamma", -1, low=0)
         Traceback (most recent call last):
         ...
         ValueError: `gamma` must be a finite number > 0. Received: gamma=-1
@@ -70,7 +69,7 @@ def check_number(name, value, *, low, high=math.inf, closed=False):
     return number
 
 
-def check_count(name, value, low=1):
+def count(name, value, low=1):
     """Returns `value` as an `int` if it is an integer of at least `low`."""
     number = plain(value)
     is_integer = isinstance(number, Integral) and not isinstance(number, bool)
@@ -81,7 +80,7 @@ def check_count(name, value, low=1):
     return int(number)
 
 
-def check_flag(name, value):
+def flag(name, value):
     """Returns `value` if it is True or False."""
     flag = plain(value)
     if not isinstance(flag, bool):
@@ -91,7 +90,7 @@ def check_flag(name, value):
     return flag
 
 
-def check_choice(name, value, choices):
+def choice(name, value, choices):
     """Returns `value` if it is one of `choices`, or suggests the nearest."""
     candidate = plain(value)
     try:

@@ -7,8 +7,7 @@ Paths are local or in a bucket, such as `gs://bucket/run`. Both become
 import os
 
 from etils import epath
-from etils.epath import backend
-from etils.epath import gpath
+from etils.epath import backend, gpath
 
 
 @epath.register_path_cls("ram://")

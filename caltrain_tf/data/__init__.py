@@ -1,13 +1,14 @@
 """Data sets as batches of images and labels, and corrupted test sets."""
 
 from caltrain_tf.data import corruptions
-from caltrain_tf.data.datasets import ArrayData
-from caltrain_tf.data.datasets import get
+from caltrain_tf.data.datasets import ArrayData, get
 from caltrain_tf.data.pipeline import ImageData
-from caltrain_tf.data.shifted import GeneratedSets
-from caltrain_tf.data.shifted import PublishedArrays
-from caltrain_tf.data.shifted import StoredSets
-from caltrain_tf.data.shifted import shifted_sets
+from caltrain_tf.data.shifted import (
+    GeneratedSets,
+    PublishedArrays,
+    StoredSets,
+    shifted_sets,
+)
 from caltrain_tf.data.sources import SPECS
 
 __all__ = [

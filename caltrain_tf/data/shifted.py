@@ -8,8 +8,7 @@ import tensorflow as tf
 from caltrain_tf.data import corruptions
 from caltrain_tf.data.corruptions.weather import installed_photographs
 from caltrain_tf.data.datasets import Part
-from caltrain_tf.data.pipeline import InMemoryImages
-from caltrain_tf.data.pipeline import keep_rows
+from caltrain_tf.data.pipeline import InMemoryImages, keep_rows
 
 # Change this with the corrupted images, so that stored predictions for earlier
 # images are discarded.

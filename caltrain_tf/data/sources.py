@@ -4,15 +4,13 @@ import dataclasses
 import difflib
 import os
 import zipfile
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data.imagenet import File
-from caltrain_tf.data.imagenet import JpegRecords
+from caltrain_tf.data.imagenet import File, JpegRecords
 from caltrain_tf.data.pipeline import InMemoryImages
 
 # The last third of the 1,797 digits, because the ECE of fewer images is mostly

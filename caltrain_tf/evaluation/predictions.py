@@ -11,9 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from caltrain_tf import files
-from caltrain_tf.data.corruptions import EXTRA_NAMES
-from caltrain_tf.data.corruptions import NAMES
-from caltrain_tf.data.corruptions import SEVERITIES
+from caltrain_tf.data.corruptions import EXTRA_NAMES, NAMES, SEVERITIES
 from caltrain_tf.metrics.inputs import check_predictions
 
 # Batches per call on an accelerator, which is idle between calls.

@@ -1,7 +1,6 @@
 """The results of a finished run, as in `results.json`."""
 
-from caltrain_tf import metrics
-from caltrain_tf import posthoc
+from caltrain_tf import metrics, posthoc
 
 CALIBRATORS = {"ts": "nll", "ts_sb_ece": "sb_ece"}
 _LEGEND = """\

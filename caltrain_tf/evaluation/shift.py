@@ -9,18 +9,20 @@ import sys
 import numpy as np
 import tqdm
 
-from caltrain_tf import files
-from caltrain_tf import metrics
-from caltrain_tf.data.corruptions import NAMES
-from caltrain_tf.data.corruptions import SEVERITIES
+from caltrain_tf import files, metrics
+from caltrain_tf.data.corruptions import NAMES, SEVERITIES
 from caltrain_tf.data.corruptions import get as get_corruption
 from caltrain_tf.data.shifted import GeneratedSets
-from caltrain_tf.evaluation.predictions import Inference
-from caltrain_tf.evaluation.predictions import PredictionStore
-from caltrain_tf.evaluation.predictions import weights_digest
+from caltrain_tf.evaluation.predictions import (
+    Inference,
+    PredictionStore,
+    weights_digest,
+)
 from caltrain_tf.evaluation.results import fit_calibrators
-from caltrain_tf.evaluation.statistics import masson_loftus_error
-from caltrain_tf.evaluation.statistics import standard_error
+from caltrain_tf.evaluation.statistics import (
+    masson_loftus_error,
+    standard_error,
+)
 
 COLUMNS = (
     "dataset",

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from caltrain_tf.checks import check_number
+from caltrain_tf import checks
 
 # Metrics for which lower is better. A calibrator's name may follow: `ece`,
 # `ece_ts`.
@@ -292,7 +292,7 @@ def within_accuracy(
         >>> within_accuracy(rows)
         [True, False, True]
     """
-    check_number("tolerance", tolerance, low=0.0)
+    checks.number("tolerance", tolerance, low=0.0)
     values = [float(row[accuracy]) for row in rows]
     if reference is None:
         reference = max(filter(math.isfinite, values), default=0.0)

@@ -9,11 +9,7 @@ import itertools
 import keras
 import ml_collections
 
-from caltrain_tf import data
-from caltrain_tf import losses
-from caltrain_tf import metrics
-from caltrain_tf import models
-from caltrain_tf import training
+from caltrain_tf import data, losses, metrics, models, training
 from caltrain_tf.experiments.config import check_numbers
 
 # Names in the logs are those of Uncertainty Baselines.

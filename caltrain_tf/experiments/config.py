@@ -11,9 +11,7 @@ import os
 
 import tensorflow as tf
 
-from caltrain_tf import checks
-from caltrain_tf import files
-from caltrain_tf import losses
+from caltrain_tf import checks, files, losses
 
 NONE = "none"
 INTERLEAVED = "-interleaved"
@@ -61,9 +59,9 @@ def cross(primaries=PRIMARIES, secondaries=SECONDARIES):
         ['nll', 'nll+sb_ece', 'focal', 'focal+sb_ece']
     """
     for name in primaries:
-        checks.check_choice("primaries", name, list(losses.PRIMARY))
+        checks.choice("primaries", name, list(losses.PRIMARY))
     for name in secondaries:
-        checks.check_choice("secondaries", name, [NONE, *losses.SECONDARY])
+        checks.choice("secondaries", name, [NONE, *losses.SECONDARY])
     return [
         primary if secondary == NONE else f"{primary}+{secondary}"
         for primary in primaries
@@ -148,7 +146,7 @@ def study_runs(config, objectives, seeds, output_dir, tuned=None, **options):
                 f"Received: {what}={list(values)}"
             )
     for seed in seeds:
-        checks.check_count("seed", seed, low=0)
+        checks.count("seed", seed, low=0)
     return [
         Run(
             f"{name} seed {seed}",
@@ -182,7 +180,7 @@ def apply_overrides(config, overrides, name="config"):
     """
     keys = list(leaf_types(config))
     for key, value in overrides.items():
-        checks.check_choice(name, key, keys)
+        checks.choice(name, key, keys)
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
@@ -258,17 +256,15 @@ def check_numbers(config):
         value = config
         for key in name.split("."):
             value = value[key]
-        checks.check_count(f"--config.{name}", value)
+        checks.count(f"--config.{name}", value)
     # If a checkpoint is damaged, the one before it is used.
-    checks.check_count(
-        "--config.keep_checkpoints", config.keep_checkpoints, low=2
-    )
+    checks.count("--config.keep_checkpoints", config.keep_checkpoints, low=2)
     # Missing in runs saved before this option existed.
     every = config.get("checkpoint_every_steps")
     if every is not None:
-        checks.check_count("--config.checkpoint_every_steps", every)
+        checks.count("--config.checkpoint_every_steps", every)
     fraction = config.interleaved.held_out_fraction
-    checks.check_number(
+    checks.number(
         "--config.interleaved.held_out_fraction", fraction, low=0, high=1
     )
 

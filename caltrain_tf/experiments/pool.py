@@ -72,7 +72,7 @@ class LocalPool:
     """
 
     def __init__(self, parallel=1, num_gpus=None, tpu=None, command=None):
-        self.slots = checks.check_count("parallel", parallel)
+        self.slots = checks.count("parallel", parallel)
         if tpu is not None and parallel > 1:
             raise ValueError(
                 "`tpu` is used by one run at a time: `parallel` must be 1. "
@@ -164,8 +164,8 @@ class RayPool:
     """
 
     def __init__(self, address, run_cpus=1, run_gpus=0, tpu=None, command=None):
-        checks.check_count("run_cpus", run_cpus)
-        checks.check_number("run_gpus", run_gpus, low=0, closed=True)
+        checks.count("run_cpus", run_cpus)
+        checks.number("run_gpus", run_gpus, low=0, closed=True)
         if tpu not in (None, "local"):
             raise ValueError(
                 "`tpu` must be `local`, the TPU of each node, on a Ray "
@@ -488,8 +488,7 @@ def do(run):
     import ml_collections
 
     from caltrain_tf import training
-    from caltrain_tf.experiments import shift
-    from caltrain_tf.experiments import train
+    from caltrain_tf.experiments import shift, train
 
     config = ml_collections.ConfigDict(run.config)
     strategy = training.get_strategy(tpu=run.tpu, num_gpus=run.num_gpus)

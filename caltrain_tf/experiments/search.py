@@ -6,9 +6,11 @@ import math
 
 from caltrain_tf import checks
 from caltrain_tf.experiments import build
-from caltrain_tf.experiments.config import apply_overrides
-from caltrain_tf.experiments.config import check_numbers
-from caltrain_tf.experiments.config import leaf_types
+from caltrain_tf.experiments.config import (
+    apply_overrides,
+    check_numbers,
+    leaf_types,
+)
 
 # The paper tunes these options of a loss first.
 _FIRST = ("threshold", "temperature")
@@ -141,7 +143,7 @@ def _paths(config, search):
     options = config.loss.options
     names = {name for loss in options for name in options[loss]}
     for name in search:
-        checks.check_choice("search", name, sorted({*names, "beta", "l2"}))
+        checks.choice("search", name, sorted({*names, "beta", "l2"}))
     paths = {}
     for loss in filter(None, (config.loss.secondary, config.loss.primary)):
         # A name without options may be unknown; `losses.get` raises later.
@@ -162,7 +164,7 @@ def _read_values(name, values, own):
     read = []
     for value in values:
         if not isinstance(value, bool | str):
-            checks.check_number(f"search.{name}", value, low=0.0, closed=True)
+            checks.number(f"search.{name}", value, low=0.0, closed=True)
             is_whole = type(own) is int and value == int(value)
             value = int(value) if is_whole else float(value)
         read.append(value)

@@ -6,12 +6,8 @@ import os
 import ml_collections
 import tensorflow as tf
 
-from caltrain_tf import checks
+from caltrain_tf import checks, evaluation, figures, files, training
 from caltrain_tf import data as data_room
-from caltrain_tf import evaluation
-from caltrain_tf import figures
-from caltrain_tf import files
-from caltrain_tf import training
 from caltrain_tf.experiments import build
 from caltrain_tf.experiments.config import run_name
 from caltrain_tf.experiments.train import save_figure
@@ -151,13 +147,13 @@ def shift_options(corruptions, severities, num_examples=None):
     """
     room = data_room.corruptions
     for name in corruptions:
-        checks.check_choice(
+        checks.choice(
             "shift_corruptions", name, (*room.NAMES, *room.EXTRA_NAMES)
         )
     for severity in severities:
-        checks.check_choice("shift_severities", severity, room.SEVERITIES)
+        checks.choice("shift_severities", severity, room.SEVERITIES)
     if num_examples is not None:
-        checks.check_count("shift_examples", num_examples)
+        checks.count("shift_examples", num_examples)
     return {
         "corruptions": list(corruptions),
         "severities": list(severities),

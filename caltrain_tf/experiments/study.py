@@ -11,14 +11,11 @@ import time
 import pandas as pd
 import tqdm
 
-from caltrain_tf import files
-from caltrain_tf import training
+from caltrain_tf import files, training
 from caltrain_tf.experiments import shift
-from caltrain_tf.experiments.config import Run
-from caltrain_tf.experiments.config import run_name
+from caltrain_tf.experiments.config import Run, run_name
 from caltrain_tf.experiments.pool import LOG
-from caltrain_tf.experiments.train import epochs_done
-from caltrain_tf.experiments.train import read_results
+from caltrain_tf.experiments.train import epochs_done, read_results
 from caltrain_tf.training.logs import format_time
 
 _SECONDS_BETWEEN_LOOKS = 0.1

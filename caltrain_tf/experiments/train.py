@@ -6,15 +6,9 @@ import tempfile
 
 import numpy as np
 
-from caltrain_tf import callbacks
-from caltrain_tf import checks
-from caltrain_tf import evaluation
-from caltrain_tf import figures
-from caltrain_tf import files
-from caltrain_tf import training
+from caltrain_tf import callbacks, checks, evaluation, figures, files, training
 from caltrain_tf.experiments import build
-from caltrain_tf.experiments.config import check_batch_size
-from caltrain_tf.experiments.config import check_numbers
+from caltrain_tf.experiments.config import check_batch_size, check_numbers
 
 SPLITS = ("calibration", "test")
 # Allowed values of `config.best`: measures of the calibration split.
@@ -49,7 +43,7 @@ def train(config, output_dir, data_dir=None, strategy=None, profile_steps=None):
     # Missing in runs saved before this option existed.
     best = config.get("best")
     if best is not None:
-        checks.check_choice("--config.best", best, BEST)
+        checks.choice("--config.best", best, BEST)
     results = read_results(output_dir)
     if results is not None:
         training.check_config(output_dir, config.to_dict())

@@ -16,20 +16,16 @@ import signal
 import numpy as np
 import pandas as pd
 
-from caltrain_tf import checks
-from caltrain_tf import evaluation
-from caltrain_tf import files
-from caltrain_tf import metrics
-from caltrain_tf import training
-from caltrain_tf.experiments.config import BEST
-from caltrain_tf.experiments.config import Run
-from caltrain_tf.experiments.config import run_name
+from caltrain_tf import checks, evaluation, files, metrics, training
+from caltrain_tf.experiments.config import BEST, Run, run_name
 from caltrain_tf.experiments.pool import LOG
-from caltrain_tf.experiments.search import Parameter
-from caltrain_tf.experiments.search import get_path
-from caltrain_tf.experiments.search import search_space
-from caltrain_tf.experiments.search import trial_name
-from caltrain_tf.experiments.search import with_params
+from caltrain_tf.experiments.search import (
+    Parameter,
+    get_path,
+    search_space,
+    trial_name,
+    with_params,
+)
 from caltrain_tf.experiments.study import do_runs
 
 STRATEGIES = ("sequential", "joint")
@@ -110,10 +106,10 @@ def tune(
     Returns:
         A `Tuning`.
     """
-    checks.check_choice("strategy", strategy, STRATEGIES)
+    checks.choice("strategy", strategy, STRATEGIES)
     space = search_space(config, others, options.get("data_dir"))
     limit = _default_trials(space, strategy) if trials is None else trials
-    checks.check_count("trials", limit)
+    checks.count("trials", limit)
 
     def try_out(all_params):
         runs = {}

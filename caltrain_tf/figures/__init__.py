@@ -1,23 +1,28 @@
 """Matplotlib figures of predictions and of result rows."""
 
-from caltrain_tf.figures.comparison import accuracy_error_tradeoff
-from caltrain_tf.figures.comparison import effect_size_bars
-from caltrain_tf.figures.comparison import error_against_uncertainty
-from caltrain_tf.figures.comparison import error_bars_by_objective
-from caltrain_tf.figures.comparison import pareto_front
-from caltrain_tf.figures.reliability import accuracy_against_confidence
-from caltrain_tf.figures.reliability import group_reliability
-from caltrain_tf.figures.reliability import reliability_diagram
-from caltrain_tf.figures.reliability import reliability_diagrams
-from caltrain_tf.figures.reliability import reliability_from_rows
+from caltrain_tf.figures.comparison import (
+    accuracy_error_tradeoff,
+    effect_size_bars,
+    error_against_uncertainty,
+    error_bars_by_objective,
+    pareto_front,
+)
+from caltrain_tf.figures.reliability import (
+    accuracy_against_confidence,
+    group_reliability,
+    reliability_diagram,
+    reliability_diagrams,
+    reliability_from_rows,
+)
 from caltrain_tf.figures.risk_coverage import risk_coverage
-from caltrain_tf.figures.shift import shift_heatmap
-from caltrain_tf.figures.shift import shift_lines
-from caltrain_tf.figures.style import calibrator_label
-from caltrain_tf.figures.style import loss_label
-from caltrain_tf.figures.style import metric_label
-from caltrain_tf.figures.style import objective_label
-from caltrain_tf.figures.style import objective_style
+from caltrain_tf.figures.shift import shift_heatmap, shift_lines
+from caltrain_tf.figures.style import (
+    calibrator_label,
+    loss_label,
+    metric_label,
+    objective_label,
+    objective_style,
+)
 
 __all__ = [
     "accuracy_against_confidence",

@@ -8,13 +8,11 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
-from caltrain_tf.checks import check_count
+from caltrain_tf import checks
 from caltrain_tf.figures import style
-from caltrain_tf.metrics import calibration_error
-from caltrain_tf.metrics import reliability_curve
+from caltrain_tf.metrics import calibration_error, reliability_curve
 from caltrain_tf.metrics.binned import ReliabilityCurve
-from caltrain_tf.metrics.groupwise import group_text
-from caltrain_tf.metrics.groupwise import rows_of_groups
+from caltrain_tf.metrics.groupwise import group_text, rows_of_groups
 from caltrain_tf.metrics.inputs import read
 
 _BLUE, _ORANGE = style.OKABE_ITO[:2]
@@ -191,7 +189,7 @@ def group_reliability(
         >>> [ax.get_title("left") for ax in figure.axes]
         ['all (4)', 'old (1)', 'young (3)']
     """
-    columns = check_count("columns", columns)
+    columns = checks.count("columns", columns)
     examples = read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )

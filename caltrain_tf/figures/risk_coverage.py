@@ -3,10 +3,8 @@
 import numpy as np
 from matplotlib.ticker import PercentFormatter
 
-from caltrain_tf.figures.style import WIDTH
-from caltrain_tf.figures.style import new_axes
-from caltrain_tf.metrics import aurc
-from caltrain_tf.metrics import risk_coverage_curve
+from caltrain_tf.figures.style import WIDTH, new_axes
+from caltrain_tf.metrics import aurc, risk_coverage_curve
 
 # More points than this cannot be distinguished in the figure.
 _POINTS = 1000

@@ -25,9 +25,8 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from caltrain_tf import checks, metrics
 from caltrain_tf import data as data_room
-from caltrain_tf import metrics
-from caltrain_tf.checks import check_number
 from caltrain_tf.data.imagenet import central_window
 from caltrain_tf.data.shifted import stored_name
 from caltrain_tf.experiments import shift
@@ -129,7 +128,7 @@ def _metric_class(rm, name, function):
         def __init__(
             self, dataset_info=None, use_dataset_labelset=False, temperature=1.0
         ):
-            check_number("temperature", temperature, low=0)
+            checks.number("temperature", temperature, low=0)
             super().__init__(dataset_info, use_dataset_labelset)
             self._temperature = temperature
 

@@ -32,8 +32,7 @@ by the number of replicas. The calibration loss is that of each replica's batch.
 
 import tensorflow as tf
 
-from caltrain_tf import losses
-from caltrain_tf.checks import check_number
+from caltrain_tf import checks, losses
 
 
 def objective(primary, secondary=None, beta=1.0, **options):
@@ -71,7 +70,7 @@ def objective(primary, secondary=None, beta=1.0, **options):
             "There must be a `secondary` for its options. "
             f"Received: secondary=None, options={parts['secondary']}"
         )
-    check_number("beta", beta, low=0, closed=True)
+    checks.number("beta", beta, low=0, closed=True)
     first = losses.get(primary, from_logits=True, **parts["primary"])
     second = None
     if secondary is not None:

@@ -22,42 +22,22 @@
 `CompositeLoss` adds two of them; `Groupwise` averages one of them over groups.
 """
 
-from caltrain_tf.losses.avuc import AvUC
-from caltrain_tf.losses.avuc import avuc
-from caltrain_tf.losses.bsce_gra import BSCEGRA
-from caltrain_tf.losses.bsce_gra import bsce_gra
-from caltrain_tf.losses.composite import CompositeLoss
-from caltrain_tf.losses.composite import PartMetric
-from caltrain_tf.losses.dual_focal import DualFocal
-from caltrain_tf.losses.dual_focal import dual_focal
-from caltrain_tf.losses.esd import ESD
-from caltrain_tf.losses.esd import esd
-from caltrain_tf.losses.focal import Focal
-from caltrain_tf.losses.focal import focal
+from caltrain_tf.losses.avuc import AvUC, avuc
+from caltrain_tf.losses.bsce_gra import BSCEGRA, bsce_gra
+from caltrain_tf.losses.composite import CompositeLoss, PartMetric
+from caltrain_tf.losses.dual_focal import DualFocal, dual_focal
+from caltrain_tf.losses.esd import ESD, esd
+from caltrain_tf.losses.focal import Focal, focal
 from caltrain_tf.losses.groupwise import Groupwise
-from caltrain_tf.losses.margin import ACLS
-from caltrain_tf.losses.margin import MbLS
-from caltrain_tf.losses.margin import acls
-from caltrain_tf.losses.margin import mbls
-from caltrain_tf.losses.mdca import DCA
-from caltrain_tf.losses.mdca import MDCA
-from caltrain_tf.losses.mdca import dca
-from caltrain_tf.losses.mdca import mdca
-from caltrain_tf.losses.mmce import MMCE
-from caltrain_tf.losses.mmce import mmce
-from caltrain_tf.losses.mse import MSE
-from caltrain_tf.losses.mse import mse
-from caltrain_tf.losses.nll import NLL
-from caltrain_tf.losses.nll import nll
-from caltrain_tf.losses.registry import PRIMARY
-from caltrain_tf.losses.registry import SECONDARY
-from caltrain_tf.losses.registry import get
-from caltrain_tf.losses.sb_ece import SBECE
-from caltrain_tf.losses.sb_ece import sb_ece
-from caltrain_tf.losses.sb_marginal_ece import SBMarginalECE
-from caltrain_tf.losses.sb_marginal_ece import sb_marginal_ece
-from caltrain_tf.losses.soft_avuc import SoftAvUC
-from caltrain_tf.losses.soft_avuc import soft_avuc
+from caltrain_tf.losses.margin import ACLS, MbLS, acls, mbls
+from caltrain_tf.losses.mdca import DCA, MDCA, dca, mdca
+from caltrain_tf.losses.mmce import MMCE, mmce
+from caltrain_tf.losses.mse import MSE, mse
+from caltrain_tf.losses.nll import NLL, nll
+from caltrain_tf.losses.registry import PRIMARY, SECONDARY, get
+from caltrain_tf.losses.sb_ece import SBECE, sb_ece
+from caltrain_tf.losses.sb_marginal_ece import SBMarginalECE, sb_marginal_ece
+from caltrain_tf.losses.soft_avuc import SoftAvUC, soft_avuc
 
 __all__ = [
     "MMCE",

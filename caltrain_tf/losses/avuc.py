@@ -3,10 +3,8 @@
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import loss_function
+from caltrain_tf import checks
+from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops.replicas import sum_over_replicas
 
@@ -16,10 +14,10 @@ SMALLEST_AGREEMENT = 1e-5
 
 def _check_threshold(name, value):
     # The largest entropy, log K, is not known before the first prediction.
-    return value if value is None else check_number(name, value, low=0)
+    return value if value is None else checks.number(name, value, low=0)
 
 
-@loss_function(threshold=_check_threshold, stop_gradient=check_flag)
+@loss_function(threshold=_check_threshold, stop_gradient=checks.flag)
 def avuc(batch, *, threshold=None, stop_gradient=False):
     """Rewards certain accurate and uncertain inaccurate predictions.
 

@@ -3,7 +3,7 @@
 Each loss is written once, as a function of a `caltrain_tf.ops.inputs.Batch`
 and of the loss's own options:
 
-    @loss_function(width=partial(check_number, low=0.01, closed=True))
+    @loss_function(width=partial(checks.number, low=0.01, closed=True))
     def mmce(batch, *, width=0.4):
         ...
 
@@ -21,12 +21,9 @@ import textwrap
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
+from caltrain_tf import checks
 from caltrain_tf.ops import inputs
-from caltrain_tf.ops.replicas import replica_count
-from caltrain_tf.ops.replicas import sum_over_replicas
+from caltrain_tf.ops.replicas import replica_count, sum_over_replicas
 
 _TENSORS = """
         y_true: Class ids `(...)`, or label distributions `(..., classes)`;
@@ -51,21 +48,24 @@ _KERAS = """
 
 
 def _check_ignore_class(name, value):
-    return value if value is None else check_count(name, value, low=-(2**31))
+    return value if value is None else checks.count(name, value, low=-(2**31))
 
 
 # The options that every loss has.
 SHARED = {"from_logits": False, "multi_label": False, "ignore_class": None}
 SHARED_CHECKS = {
-    "from_logits": check_flag,
-    "multi_label": check_flag,
+    "from_logits": checks.flag,
+    "multi_label": checks.flag,
     "ignore_class": _check_ignore_class,
 }
 
 
+check_flag = checks.flag
+
+
 def check_share(name, value):
     """Returns `value` if it is a number in [0, 1)."""
-    number = check_number(name, value, low=0, high=1, closed=True)
+    number = checks.number(name, value, low=0, high=1, closed=True)
     if number == 1:
         raise ValueError(f"`{name}` must be < 1. Received: {name}={value!r}")
     return number

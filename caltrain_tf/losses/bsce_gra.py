@@ -5,17 +5,15 @@ from functools import partial
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import loss_function
-from caltrain_tf.ops import inputs
-from caltrain_tf.ops import predictions
+from caltrain_tf import checks
+from caltrain_tf.losses.base import FunctionLoss, loss_function
+from caltrain_tf.ops import inputs, predictions
 
 
 @loss_function(
     per_example=True,
-    gamma=partial(check_number, low=0, closed=True),
-    norm=partial(check_number, low=1, closed=True),
+    gamma=partial(checks.number, low=0, closed=True),
+    norm=partial(checks.number, low=1, closed=True),
 )
 def bsce_gra(batch, *, gamma=5.0, norm=1):
     """Cross-entropy whose gradient is weighted by a generalised Brier score.

@@ -3,16 +3,16 @@
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import SHARED_CHECKS
-from caltrain_tf.losses.base import batch_value
-from caltrain_tf.losses.base import check_agreement
-from caltrain_tf.losses.base import check_options
-from caltrain_tf.losses.base import copies
-from caltrain_tf.losses.base import describe
-from caltrain_tf.losses.base import reduce
+from caltrain_tf import checks
+from caltrain_tf.losses.base import (
+    SHARED_CHECKS,
+    batch_value,
+    check_agreement,
+    check_options,
+    copies,
+    describe,
+    reduce,
+)
 from caltrain_tf.losses.registry import get
 from caltrain_tf.ops import inputs
 
@@ -75,8 +75,8 @@ class CompositeLoss(keras.losses.Loss):
         dtype=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.beta = check_number("beta", beta, low=0, closed=True)
-        self.cross_replica = check_flag("cross_replica", cross_replica)
+        self.beta = checks.number("beta", beta, low=0, closed=True)
+        self.cross_replica = checks.flag("cross_replica", cross_replica)
         self._shared = check_options(
             {
                 "from_logits": from_logits,
@@ -210,7 +210,7 @@ class PartMetric(keras.metrics.Mean):
     PARTS = ("primary", "secondary")
 
     def __init__(self, loss, part, name=None, dtype=None):
-        check_choice("part", part, self.PARTS)
+        checks.choice("part", part, self.PARTS)
         super().__init__(name=name or f"{part}_loss", dtype=dtype)
         if not isinstance(loss, CompositeLoss):
             loss = keras.saving.deserialize_keras_object(loss)

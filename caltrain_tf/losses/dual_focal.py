@@ -5,18 +5,16 @@ from functools import partial
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import loss_function
-from caltrain_tf.ops import inputs
-from caltrain_tf.ops import predictions
+from caltrain_tf import checks
+from caltrain_tf.losses.base import FunctionLoss, loss_function
+from caltrain_tf.ops import inputs, predictions
 
 # Where 1 - p + q is 0, its power would have an infinite slope for gamma < 1.
 _SMALLEST_DOUBT = 1e-7
 
 
 @loss_function(
-    per_example=True, gamma=partial(check_number, low=0, closed=True)
+    per_example=True, gamma=partial(checks.number, low=0, closed=True)
 )
 def dual_focal(batch, *, gamma=5.0):
     """Focal loss whose factor also counts the nearest class below the label's.

@@ -5,12 +5,9 @@ import math
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import loss_function
-from caltrain_tf.ops import inputs
-from caltrain_tf.ops import predictions
+from caltrain_tf import checks
+from caltrain_tf.losses.base import FunctionLoss, loss_function
+from caltrain_tf.ops import inputs, predictions
 
 FLSD53 = "flsd53"
 # Where 1 - p is 0, its power would have an infinite slope for gamma < 1.
@@ -19,8 +16,8 @@ _SMALLEST_DOUBT = 1e-7
 
 def _check_gamma(name, value):
     if isinstance(value, str):
-        return check_choice(name, value, (FLSD53,))
-    return check_number(name, value, low=0, closed=True)
+        return checks.choice(name, value, (FLSD53,))
+    return checks.number(name, value, low=0, closed=True)
 
 
 @loss_function(per_example=True, gamma=_check_gamma)

@@ -7,15 +7,17 @@ the other part gets the class ids only.
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_count
-from caltrain_tf.losses.base import SHARED
-from caltrain_tf.losses.base import SHARED_CHECKS
-from caltrain_tf.losses.base import batch_value
-from caltrain_tf.losses.base import check_agreement
-from caltrain_tf.losses.base import check_options
-from caltrain_tf.losses.base import copies
-from caltrain_tf.losses.base import describe
-from caltrain_tf.losses.base import reduce
+from caltrain_tf import checks
+from caltrain_tf.losses.base import (
+    SHARED,
+    SHARED_CHECKS,
+    batch_value,
+    check_agreement,
+    check_options,
+    copies,
+    describe,
+    reduce,
+)
 from caltrain_tf.losses.registry import get
 from caltrain_tf.ops import inputs
 from caltrain_tf.ops.replicas import sum_over_replicas
@@ -78,7 +80,7 @@ class Groupwise(keras.losses.Loss):
         dtype=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.num_groups = check_count("num_groups", num_groups)
+        self.num_groups = checks.count("num_groups", num_groups)
         given = {"from_logits": from_logits, "ignore_class": ignore_class}
         given = {k: v for k, v in given.items() if v is not None}
         given = check_options(given, SHARED_CHECKS)

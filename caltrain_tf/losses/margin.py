@@ -9,20 +9,18 @@ from functools import partial
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import loss_function
+from caltrain_tf import checks
+from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.ops.replicas import sum_over_replicas
 
 # Largest distance whose square, and sums of many squares, do not overflow
 # float32. Larger ones are those of masked classes, which get no gradient.
 _LARGEST_DISTANCE = 1e15
-_check_not_negative = partial(check_number, low=0, closed=True)
+_check_not_negative = partial(checks.number, low=0, closed=True)
 
 
 def _check_logits(name, value):
-    if not check_flag(name, value):
+    if not checks.flag(name, value):
         raise ValueError(
             f"`{name}` must be True: a margin is a distance between logits, "
             "which probabilities do not have; remove the softmax of the last "

@@ -5,19 +5,19 @@ from functools import partial
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import loss_function
+from caltrain_tf import checks
+from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.ops import predictions
 from caltrain_tf.ops.replicas import gather_over_replicas
-from caltrain_tf.ops.ties import is_first_of_ties
-from caltrain_tf.ops.ties import running_sum_before
-from caltrain_tf.ops.ties import sums_over_ties
+from caltrain_tf.ops.ties import (
+    is_first_of_ties,
+    running_sum_before,
+    sums_over_ties,
+)
 
 
 @loss_function(
-    width=partial(check_number, low=0.01, closed=True), weighted=check_flag
+    width=partial(checks.number, low=0.01, closed=True), weighted=checks.flag
 )
 def mmce(batch, *, width=0.4, weighted=False):
     """Squared maximum mean calibration error, in O(N log N).

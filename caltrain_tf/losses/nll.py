@@ -3,11 +3,8 @@
 import keras
 from keras import ops
 
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import check_share
-from caltrain_tf.losses.base import loss_function
-from caltrain_tf.ops import inputs
-from caltrain_tf.ops import predictions
+from caltrain_tf.losses.base import FunctionLoss, check_share, loss_function
+from caltrain_tf.ops import inputs, predictions
 
 
 @loss_function(per_example=True, label_smoothing=check_share)

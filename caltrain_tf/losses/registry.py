@@ -5,17 +5,15 @@ from collections.abc import Mapping
 
 import keras
 
-from caltrain_tf.checks import check_choice
+from caltrain_tf import checks
 from caltrain_tf.losses.avuc import AvUC
 from caltrain_tf.losses.base import accepted
 from caltrain_tf.losses.bsce_gra import BSCEGRA
 from caltrain_tf.losses.dual_focal import DualFocal
 from caltrain_tf.losses.esd import ESD
 from caltrain_tf.losses.focal import Focal
-from caltrain_tf.losses.margin import ACLS
-from caltrain_tf.losses.margin import MbLS
-from caltrain_tf.losses.mdca import DCA
-from caltrain_tf.losses.mdca import MDCA
+from caltrain_tf.losses.margin import ACLS, MbLS
+from caltrain_tf.losses.mdca import DCA, MDCA
 from caltrain_tf.losses.mmce import MMCE
 from caltrain_tf.losses.mse import MSE
 from caltrain_tf.losses.nll import NLL
@@ -89,7 +87,7 @@ def get(identifier, **options):
                 f"Received: identifier={identifier!r}"
             )
         kind = config.pop("loss", config.get("name"))
-        check_choice("name", kind, tuple(_BY_NAME))
+        checks.choice("name", kind, tuple(_BY_NAME))
         return _BY_NAME[kind](**{**options, **config})
     if inspect.isclass(identifier) and issubclass(
         identifier, keras.losses.Loss
@@ -109,7 +107,7 @@ def _get_of_keras(name, options):
     except ValueError:
         found = None
     if found is None:
-        check_choice("identifier", name, tuple(_BY_NAME))
+        checks.choice("identifier", name, tuple(_BY_NAME))
     if isinstance(found, keras.losses.Loss):
         return type(found)(**accepted(type(found), options))
     return found

@@ -5,15 +5,9 @@ from functools import partial
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import check_share
-from caltrain_tf.losses.base import loss_function
-from caltrain_tf.ops import predictions
-from caltrain_tf.ops import soft_binning
+from caltrain_tf import checks
+from caltrain_tf.losses.base import FunctionLoss, check_share, loss_function
+from caltrain_tf.ops import predictions, soft_binning
 
 CHANCE = "chance"
 ESTIMATORS = {
@@ -23,17 +17,17 @@ ESTIMATORS = {
 
 
 SOFT_BIN_CHECKS = {
-    "num_bins": check_count,
-    "temperature": partial(check_number, low=0),
-    "norm": partial(check_number, low=1, closed=True),
-    "binning": partial(check_choice, choices=tuple(ESTIMATORS)),
-    "root": check_flag,
+    "num_bins": checks.count,
+    "temperature": partial(checks.number, low=0),
+    "norm": partial(checks.number, low=1, closed=True),
+    "binning": partial(checks.choice, choices=tuple(ESTIMATORS)),
+    "root": checks.flag,
 }
 
 
 def _check_lower(name, value):
     if isinstance(value, str):
-        return check_choice(name, value, (CHANCE,))
+        return checks.choice(name, value, (CHANCE,))
     return check_share(name, value)
 
 

@@ -2,13 +2,9 @@
 
 import keras
 
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import loss_function
-from caltrain_tf.losses.sb_ece import ESTIMATORS
-from caltrain_tf.losses.sb_ece import SOFT_BIN_CHECKS
-from caltrain_tf.ops import inputs
-from caltrain_tf.ops import predictions
-from caltrain_tf.ops import soft_binning
+from caltrain_tf.losses.base import FunctionLoss, loss_function
+from caltrain_tf.losses.sb_ece import ESTIMATORS, SOFT_BIN_CHECKS
+from caltrain_tf.ops import inputs, predictions, soft_binning
 
 
 @loss_function(**SOFT_BIN_CHECKS)

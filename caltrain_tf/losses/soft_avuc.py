@@ -6,10 +6,9 @@ from functools import partial
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_number
+from caltrain_tf import checks
 from caltrain_tf.losses.avuc import accuracy_versus_uncertainty
-from caltrain_tf.losses.base import FunctionLoss
-from caltrain_tf.losses.base import loss_function
+from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.ops import predictions
 
 # How far the normalised entropy stays from 0 and 1, where its log-odds are
@@ -18,8 +17,8 @@ _MARGIN = 1e-6
 
 
 @loss_function(
-    threshold=partial(check_number, low=0, high=1),
-    temperature=partial(check_number, low=0),
+    threshold=partial(checks.number, low=0, high=1),
+    temperature=partial(checks.number, low=0),
 )
 def soft_avuc(batch, *, threshold=0.5, temperature=0.1):
     """Softly rewards certain accurate and uncertain inaccurate predictions.

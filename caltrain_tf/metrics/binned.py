@@ -10,16 +10,12 @@ repetitions are not independent: it uses the effective number
 """
 
 import math
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
-from caltrain_tf.metrics.inputs import map_blocks
-from caltrain_tf.metrics.inputs import top_labels
+from caltrain_tf import checks
+from caltrain_tf.metrics.inputs import map_blocks, top_labels
 
 BINNINGS = ("equal_mass", "equal_width")
 ESTIMATORS = ("bin", "label")
@@ -206,7 +202,7 @@ def mean_sweep_calibration_error(
     Reference:
         Roelofs et al., "Mitigating Bias in Calibration Error Estimation", 2020.
     """
-    check_choice("norm", norm, NORMS)
+    checks.choice("norm", norm, NORMS)
     confidence, correct, weight = top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
@@ -312,11 +308,11 @@ def check_bins(
     num_bins=15, norm=2, binning="equal_mass", estimator="bin", debias=False
 ):
     """Returns the options of a binned calibration error as plain values."""
-    num_bins = check_count("num_bins", num_bins)
-    norm = check_choice("norm", norm, NORMS)
-    binning = check_choice("binning", binning, BINNINGS)
-    estimator = check_choice("estimator", estimator, ESTIMATORS)
-    debias = check_flag("debias", debias)
+    num_bins = checks.count("num_bins", num_bins)
+    norm = checks.choice("norm", norm, NORMS)
+    binning = checks.choice("binning", binning, BINNINGS)
+    estimator = checks.choice("estimator", estimator, ESTIMATORS)
+    debias = checks.flag("debias", debias)
     if debias and (norm != 2 or estimator != "bin"):
         raise ValueError(
             '`debias=True` is defined for `norm=2, estimator="bin"` only. '

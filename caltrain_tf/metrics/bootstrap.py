@@ -5,15 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_number
-from caltrain_tf.metrics import binned
-from caltrain_tf.metrics import scores
-from caltrain_tf.metrics import selective
-from caltrain_tf.metrics import unbinned
-from caltrain_tf.metrics.inputs import read
-from caltrain_tf.metrics.inputs import top_labels
+from caltrain_tf import checks
+from caltrain_tf.metrics import binned, scores, selective, unbinned
+from caltrain_tf.metrics.inputs import read, top_labels
 from caltrain_tf.metrics.marginal import marginal_calibration_error
 
 
@@ -113,10 +107,10 @@ def bootstrap(
         raise ValueError(
             f"`metric` must be a function. Received: metric={metric!r}"
         )
-    num_samples = check_count("num_samples", num_samples)
-    level = check_number("level", level, low=0, high=1)
-    method = check_choice("method", method, ("basic", "percentile"))
-    seed = check_count("seed", seed, low=0)
+    num_samples = checks.count("num_samples", num_samples)
+    level = checks.number("level", level, low=0, high=1)
+    method = checks.choice("method", method, ("basic", "percentile"))
+    seed = checks.count("seed", seed, low=0)
     inputs = (
         probs,
         labels,

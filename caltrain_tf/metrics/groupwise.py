@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from caltrain_tf.checks import check_flag
+from caltrain_tf import checks
 from caltrain_tf.metrics.bootstrap import on_rows
 from caltrain_tf.metrics.inputs import read
 from caltrain_tf.metrics.scores import accuracy
@@ -147,7 +147,7 @@ def groupwise(
         )
     if higher_is_better is None:
         higher_is_better = metric in RISING
-    check_flag("higher_is_better", higher_is_better)
+    checks.flag("higher_is_better", higher_is_better)
     inputs = (
         probs,
         labels,

@@ -19,18 +19,11 @@ import contextlib
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from caltrain_tf.checks import ROUNDING
-from caltrain_tf.checks import SUM_TOLERANCE
-from caltrain_tf.checks import are_probabilities
-from caltrain_tf.checks import as_array
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import warn
+from caltrain_tf import checks
 
 # Large enough that the cost of calls and thread switches does not matter, small
 # enough for a cache: half or twice the size takes 1.1 to 1.3 times as long.
@@ -163,11 +156,11 @@ def read(
         name: Name used for `probs` in error messages.
         needs_labels: Whether `labels` must not be None.
     """
-    from_logits = check_flag("from_logits", from_logits)
-    multi_label = check_flag("multi_label", multi_label)
+    from_logits = checks.flag("from_logits", from_logits)
+    multi_label = checks.flag("multi_label", multi_label)
     if ignore_class is not None:
-        ignore_class = check_count("ignore_class", ignore_class, -(2**63))
-    probs = as_array(name, probs)
+        ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
+    probs = checks.as_array(name, probs)
     if multi_label or probs.ndim == 1:
         probs = probs[..., None]
     if probs.ndim < 2 or probs.size == 0:
@@ -180,8 +173,8 @@ def read(
     if from_logits and num_classes > 1:
         # Logits hardly ever pass for probabilities in every row, so that some
         # rows are enough.
-        if are_probabilities(as_float(probs[:1000])):
-            warn(
+        if checks.are_probabilities(as_float(probs[:1000])):
+            checks.warn(
                 f"`from_logits=True`, but `{name}` looks like probabilities, "
                 "as after a softmax. Pass `from_logits=False`, or logits."
             )
@@ -261,7 +254,7 @@ def check_predictions(predictions, labels, from_logits=False, name="probs"):
         ...
         ValueError: `probs` must hold ... Received: probs[1] summing to 1.1
     """
-    predictions = as_array(name, predictions)
+    predictions = checks.as_array(name, predictions)
     if predictions.ndim != 2 or predictions.shape[1] < 2:
         raise ValueError(
             f"`{name}` must have the shape (examples, classes) with at least "
@@ -362,11 +355,14 @@ def check_block(
     if from_logits:
         if np.isfinite(low) and np.isfinite(high):
             return
-    elif low >= -ROUNDING and high <= 1 + ROUNDING:
+    elif low >= -checks.ROUNDING and high <= 1 + checks.ROUNDING:
         if block.shape[1] == 1:
             return
         sums = row_sums(block)
-        if sums.min() >= 1 - SUM_TOLERANCE and sums.max() <= 1 + SUM_TOLERANCE:
+        if (
+            sums.min() >= 1 - checks.SUM_TOLERANCE
+            and sums.max() <= 1 + checks.SUM_TOLERANCE
+        ):
             return
     for row, values in enumerate(block.astype(np.float64)):
         problem = _problem_of(values, from_logits)
@@ -424,7 +420,7 @@ def row_sums(block):
 
 def read_labels(labels, shape, num_classes, ignore_class):
     """Class ids `(n,)`, and whether each counts, `(n,)`; None if all do."""
-    labels = as_array("labels", labels)
+    labels = checks.as_array("labels", labels)
     if labels.shape == (*shape, 1):
         labels = labels[..., 0]
     if labels.shape == (*shape, num_classes):
@@ -483,7 +479,7 @@ def _ids_of_one_hot(labels, shape):
 
 def read_weight(sample_weight, shape):
     """Weights `(n,)`, float64."""
-    weight = as_array("sample_weight", sample_weight)
+    weight = checks.as_array("sample_weight", sample_weight)
     if weight.shape == (*shape, 1):
         weight = weight[..., 0]
     fits = weight.ndim <= len(shape) and all(
@@ -519,14 +515,14 @@ def _problem_of(row, from_logits):
         return "finite values", f"with {row[column]} in column {column}"
     if from_logits:
         return None
-    if row.min() < -ROUNDING or row.max() > 1 + ROUNDING:
+    if row.min() < -checks.ROUNDING or row.max() > 1 + checks.ROUNDING:
         return (
             "probabilities in [0, 1]",
             f"from {row.min():g} to {row.max():g}",
         )
-    if len(row) > 1 and abs(row.sum() - 1) > SUM_TOLERANCE:
+    if len(row) > 1 and abs(row.sum() - 1) > checks.SUM_TOLERANCE:
         return (
-            f"probabilities that sum to 1 within {SUM_TOLERANCE:g}",
+            f"probabilities that sum to 1 within {checks.SUM_TOLERANCE:g}",
             f"summing to {row.sum():g}",
         )
     return None

@@ -4,16 +4,16 @@ import itertools
 
 import numpy as np
 
-from caltrain_tf.checks import check_number
-from caltrain_tf.metrics.binned import Bins
-from caltrain_tf.metrics.binned import check_bins
-from caltrain_tf.metrics.binned import edge_ranks
-from caltrain_tf.metrics.binned import in_units
-from caltrain_tf.metrics.binned import inner_edges
-from caltrain_tf.metrics.binned import mass_edges
-from caltrain_tf.metrics.inputs import map_blocks
-from caltrain_tf.metrics.inputs import read
-from caltrain_tf.metrics.inputs import shift_logits
+from caltrain_tf import checks
+from caltrain_tf.metrics.binned import (
+    Bins,
+    check_bins,
+    edge_ranks,
+    in_units,
+    inner_edges,
+    mass_edges,
+)
+from caltrain_tf.metrics.inputs import map_blocks, read, shift_logits
 
 # Columns are copied in groups. 16 float32 are a cache line, so that every line
 # of the array is read once; but a group is no more than 1/16 of the array.
@@ -74,7 +74,7 @@ def marginal_calibration_error(
     """
     check_bins(num_bins, norm, binning)
     if threshold is not None:
-        check_number("threshold", threshold, low=0, high=1, closed=True)
+        checks.number("threshold", threshold, low=0, high=1, closed=True)
     examples = read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )

@@ -2,11 +2,13 @@
 
 import numpy as np
 
-from caltrain_tf.metrics.inputs import read
-from caltrain_tf.metrics.inputs import row_sums
-from caltrain_tf.metrics.inputs import shift_logits
-from caltrain_tf.metrics.inputs import softmax
-from caltrain_tf.metrics.inputs import top_labels
+from caltrain_tf.metrics.inputs import (
+    read,
+    row_sums,
+    shift_logits,
+    softmax,
+    top_labels,
+)
 
 # Keras' epsilon: the smallest probability whose logarithm is taken.
 SMALLEST_PROBABILITY = 1e-7

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import digamma
 
-from caltrain_tf.checks import check_number
+from caltrain_tf import checks
 from caltrain_tf.metrics.binned import sort_together
 from caltrain_tf.metrics.inputs import top_labels
 
@@ -198,7 +198,7 @@ def coverage_at_risk(
 
 def coverage_of_confidence(confidence, correct, risk=0.05, weight=None):
     """`coverage_at_risk`, given confidences and correctness `(n,)`."""
-    risk = check_number("risk", risk, low=0, high=1, closed=True)
+    risk = checks.number("risk", risk, low=0, high=1, closed=True)
     _, mass, errors = _accumulate(confidence, correct, weight)
     slack = 0.0 if weight is None else WEIGHT_ROUNDING
     allowed = np.flatnonzero(errors / mass <= risk + slack)

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from caltrain_tf.checks import as_array
-from caltrain_tf.checks import check_count
-from caltrain_tf.metrics.inputs import read_labels
-from caltrain_tf.metrics.inputs import read_weight
+from caltrain_tf import checks
+from caltrain_tf.metrics.inputs import read_labels, read_weight
 
 
 def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
@@ -28,7 +26,7 @@ def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
     """
     sets = _read(sets)
     if ignore_class is not None:
-        ignore_class = check_count("ignore_class", ignore_class, -(2**63))
+        ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
     ids, counts = read_labels(
         labels, sets.shape[:-1], sets.shape[-1], ignore_class
     )
@@ -60,7 +58,7 @@ def set_size(sets, *, sample_weight=None):
 
 def _read(sets):
     """`sets` as booleans `(..., K)`."""
-    sets = as_array("sets", sets)
+    sets = checks.as_array("sets", sets)
     if sets.ndim < 2 or sets.size == 0 or sets.shape[-1] < 2:
         raise ValueError(
             "`sets` must have the shape (..., classes), with at least one "

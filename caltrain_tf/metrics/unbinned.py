@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from caltrain_tf.checks import check_number
-from caltrain_tf.metrics.binned import EXAMPLES_PER_BLOCK
-from caltrain_tf.metrics.binned import sort_together
-from caltrain_tf.metrics.inputs import map_blocks
-from caltrain_tf.metrics.inputs import top_labels
+from caltrain_tf import checks
+from caltrain_tf.metrics.binned import EXAMPLES_PER_BLOCK, sort_together
+from caltrain_tf.metrics.inputs import map_blocks, top_labels
 
 # Below it, the factors exp(1 / width) of MMCE's kernel would leave float64.
 SMALLEST_WIDTH = 0.002
@@ -116,7 +114,7 @@ def mmce(
         Kumar et al., "Trainable Calibration Measures for Neural Networks from
         Kernel Mean Embeddings", 2018.
     """
-    width = check_number("width", width, low=SMALLEST_WIDTH, closed=True)
+    width = checks.number("width", width, low=SMALLEST_WIDTH, closed=True)
     confidence, correct, weight = top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )

@@ -8,8 +8,7 @@
 | `path/model.keras` | `load` |
 """
 
-from caltrain_tf.models.registry import get
-from caltrain_tf.models.registry import load
+from caltrain_tf.models.registry import get, load
 from caltrain_tf.models.resnet50 import resnet50
 from caltrain_tf.models.wide_resnet import wide_resnet
 

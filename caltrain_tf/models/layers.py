@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from caltrain_tf.checks import check_count
+from caltrain_tf import checks
 from caltrain_tf.layers import BatchNormalization
 
 
@@ -52,7 +52,7 @@ def check_sizes(input_shape, num_classes):
             "`input_shape` must be (height, width, channels), each >= 1. "
             f"Received: input_shape={input_shape!r}"
         )
-    check_count("num_classes", num_classes)
+    checks.count("num_classes", num_classes)
 
 
 def image_input(input_shape):

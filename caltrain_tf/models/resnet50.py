@@ -3,11 +3,13 @@
 import keras
 from keras import layers
 
-from caltrain_tf.models.layers import batch_norm
-from caltrain_tf.models.layers import check_sizes
-from caltrain_tf.models.layers import convolution
-from caltrain_tf.models.layers import image_input
-from caltrain_tf.models.layers import logits
+from caltrain_tf.models.layers import (
+    batch_norm,
+    check_sizes,
+    convolution,
+    image_input,
+    logits,
+)
 
 # Blocks, filters of the 3x3 convolution, and stride of each stage.
 _STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))

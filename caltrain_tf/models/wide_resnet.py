@@ -3,12 +3,14 @@
 import keras
 from keras import layers
 
-from caltrain_tf.checks import check_count
-from caltrain_tf.models.layers import batch_norm
-from caltrain_tf.models.layers import check_sizes
-from caltrain_tf.models.layers import convolution
-from caltrain_tf.models.layers import image_input
-from caltrain_tf.models.layers import logits
+from caltrain_tf import checks
+from caltrain_tf.models.layers import (
+    batch_norm,
+    check_sizes,
+    convolution,
+    image_input,
+    logits,
+)
 
 
 def wide_resnet(
@@ -42,8 +44,8 @@ def wide_resnet(
     Reference:
         Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
     """
-    check_count("depth", depth)
-    check_count("width", width)
+    checks.count("depth", depth)
+    checks.count("width", width)
     check_sizes(input_shape, num_classes)
     if depth < 10 or (depth - 4) % 6:
         raise ValueError(

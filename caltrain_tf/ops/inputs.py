@@ -20,19 +20,13 @@ and weights raise an error that names the row. A graph on CPU or GPU raises
 where nothing can raise, `nan_where_invalid` turns the loss into NaN.
 """
 
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from caltrain_tf.checks import ROUNDING
-from caltrain_tf.checks import SUM_TOLERANCE
-from caltrain_tf.checks import are_probabilities
-from caltrain_tf.checks import as_array
-from caltrain_tf.checks import warn
-from caltrain_tf.ops.replicas import is_compiled_by_xla
-from caltrain_tf.ops.replicas import sum_over_replicas
+from caltrain_tf import checks
+from caltrain_tf.ops.replicas import is_compiled_by_xla, sum_over_replicas
 
 # Infinite logits, such as -1e30 in float16, would give inf - inf.
 LARGEST_LOGIT = 1e30
@@ -227,7 +221,7 @@ def _get_keras_mask(tensor):
 
 def _to_tensor(name, value):
     if not (ops.is_tensor(value) or keras.utils.is_keras_tensor(value)):
-        value = as_array(name, value)
+        value = checks.as_array(name, value)
     tensor = ops.convert_to_tensor(value)
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     if not ("float" in dtype or "int" in dtype or dtype == "bool"):
@@ -373,8 +367,8 @@ def _check_labels(labels, num_classes, shape):
         problem = f"`y_true` must hold class ids from 0 to {num_classes - 1}."
     else:
         seen = ops.sum(labels, axis=-1)
-        valid = ops.all(labels >= -ROUNDING, axis=-1)
-        valid = valid & (ops.abs(seen - 1.0) <= SUM_TOLERANCE)
+        valid = ops.all(labels >= -checks.ROUNDING, axis=-1)
+        valid = valid & (ops.abs(seen - 1.0) <= checks.SUM_TOLERANCE)
         problem = (
             "`y_true` must hold probabilities that sum to 1 in each row. If "
             "rows hold any number of labels, pass `multi_label=True`."
@@ -385,11 +379,13 @@ def _check_labels(labels, num_classes, shape):
 
 def _check_probabilities(predictions):
     # Written so that NaN passes: a diverged model has a NaN loss.
-    outside = (predictions < -ROUNDING) | (predictions > 1.0 + ROUNDING)
+    outside = (predictions < -checks.ROUNDING) | (
+        predictions > 1.0 + checks.ROUNDING
+    )
     invalid = ops.any(outside, axis=-1)
     sums = ops.sum(predictions, axis=-1)
     if predictions.shape[-1] > 1:
-        invalid = invalid | (ops.abs(sums - 1.0) > SUM_TOLERANCE)
+        invalid = invalid | (ops.abs(sums - 1.0) > checks.SUM_TOLERANCE)
     problem = (
         "`y_pred` must hold probabilities that sum to 1. If they are logits, "
         "pass `from_logits=True`."
@@ -469,14 +465,14 @@ def _warn_about_producer(y_pred, from_logits):
     # Keras' activations attach their input to their output.
     is_activation = hasattr(y_pred, "_keras_logits")
     if from_logits and (is_activation or kind in ("Softmax", "Sigmoid")):
-        warn(_PROBABILITIES)
+        checks.warn(_PROBABILITIES)
     if not from_logits and kind == "BiasAdd":
-        warn(_LOGITS)
+        checks.warn(_LOGITS)
 
 
 def _warn_about_probabilities(predictions):
     """Warns if values given as logits are probabilities."""
     if predictions.shape[-1] > 1:
         rows = _to_numpy_if_known(predictions)
-        if rows is not None and are_probabilities(rows):
-            warn(_PROBABILITIES)
+        if rows is not None and checks.are_probabilities(rows):
+            checks.warn(_PROBABILITIES)

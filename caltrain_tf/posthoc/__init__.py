@@ -1,15 +1,15 @@
 """Calibrators and prediction sets that are fitted after training."""
 
-from caltrain_tf.posthoc.affine import MatrixScaling
-from caltrain_tf.posthoc.affine import VectorScaling
+from caltrain_tf.posthoc.affine import MatrixScaling, VectorScaling
 from caltrain_tf.posthoc.base import read_file
-from caltrain_tf.posthoc.compare import Comparison
-from caltrain_tf.posthoc.compare import compare
+from caltrain_tf.posthoc.compare import Comparison, compare
 from caltrain_tf.posthoc.conformal import ConformalSets
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
-from caltrain_tf.posthoc.structured import StructuredMatrixScaling
-from caltrain_tf.posthoc.structured import StructuredVectorScaling
+from caltrain_tf.posthoc.structured import (
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+)
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 CALIBRATORS = {

@@ -14,16 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from scipy.special import log_softmax
 
-from caltrain_tf import layers
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_number
-from caltrain_tf.metrics.inputs import available_cores
-from caltrain_tf.metrics.inputs import shared_threads
-from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc import regression
+from caltrain_tf import checks, layers
+from caltrain_tf.metrics.inputs import available_cores, shared_threads
+from caltrain_tf.posthoc import data, regression
 from caltrain_tf.posthoc.base import Calibrator
-from caltrain_tf.posthoc.temperature import most_likely
-from caltrain_tf.posthoc.temperature import survey
+from caltrain_tf.posthoc.temperature import most_likely, survey
 
 # Strengths that cross-validation tries, for each parameter in the mean of the
 # penalty. The strongest ones leave the parameters where they start.
@@ -59,8 +54,8 @@ class AffineCalibrator(Calibrator):
 
     def __init__(self, *, cv, max_iterations, **options):
         super().__init__(**options)
-        self.cv = cv if cv is None else check_count("cv", cv, low=2)
-        self.max_iterations = check_count("max_iterations", max_iterations)
+        self.cv = cv if cv is None else checks.count("cv", cv, low=2)
+        self.max_iterations = checks.count("max_iterations", max_iterations)
 
     def _fit(self, rows):
         identity = self._identity(rows.num_classes)
@@ -155,7 +150,7 @@ class TemperedCalibrator(AffineCalibrator):
             ignore_class=ignore_class,
         )
         if penalty is not None:
-            penalty = check_number("penalty", penalty, low=0, closed=True)
+            penalty = checks.number("penalty", penalty, low=0, closed=True)
         self.penalty = penalty
 
     def _fit_parameters(self, rows):
@@ -186,7 +181,7 @@ class TemperedCalibrator(AffineCalibrator):
 
     def _check_fitted_values(self):
         super()._check_fitted_values()
-        check_number("penalty_", self.penalty_, low=0, closed=True)
+        checks.number("penalty_", self.penalty_, low=0, closed=True)
 
 
 class VectorScaling(TemperedCalibrator):

@@ -7,11 +7,9 @@ import uuid
 import keras
 import numpy as np
 from scipy.special import softmax
-from sklearn.base import BaseEstimator
-from sklearn.base import ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
+from caltrain_tf import checks
 from caltrain_tf.metrics.inputs import map_blocks
 from caltrain_tf.posthoc import data
 
@@ -48,10 +46,10 @@ class PostHoc(BaseEstimator):
     fitted_names = ()
 
     def __init__(self, *, from_probs, multi_label, ignore_class):
-        self.from_probs = check_flag("from_probs", from_probs)
-        self.multi_label = check_flag("multi_label", multi_label)
+        self.from_probs = checks.flag("from_probs", from_probs)
+        self.multi_label = checks.flag("multi_label", multi_label)
         if ignore_class is not None:
-            ignore_class = check_count("ignore_class", ignore_class, -(2**63))
+            ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
         self.ignore_class = ignore_class
 
     def fit(self, logits, labels=None, sample_weight=None):
@@ -294,7 +292,7 @@ class Calibrator(ClassifierMixin, PostHoc):
         self._check_fitted()
         if probabilities is None:
             probabilities = self.from_probs
-        probabilities = check_flag("probabilities", probabilities)
+        probabilities = checks.flag("probabilities", probabilities)
 
         def finish(output):
             if not probabilities:
@@ -396,7 +394,7 @@ def _restore(calibrator, fitted):
         if array.dtype.kind not in "fi" or not np.all(np.isfinite(array)):
             raise ValueError(f"{name}={value!r} is not made of finite numbers")
         setattr(calibrator, name, array if array.ndim else array.item())
-    check_count("num_classes_", calibrator.num_classes_, low=2)
+    checks.count("num_classes_", calibrator.num_classes_, low=2)
     calibrator._check_fitted_values()
 
 

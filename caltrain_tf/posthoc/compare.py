@@ -6,20 +6,19 @@ import numpy as np
 from scipy import stats
 from sklearn.base import clone
 
-from caltrain_tf.checks import check_count
+from caltrain_tf import checks
 from caltrain_tf.metrics.binned import error_of_confidence
-from caltrain_tf.metrics.inputs import read
-from caltrain_tf.metrics.inputs import top_labels
-from caltrain_tf.metrics.scores import brier_of_examples
-from caltrain_tf.metrics.scores import nll_of_examples
+from caltrain_tf.metrics.inputs import read, top_labels
+from caltrain_tf.metrics.scores import brier_of_examples, nll_of_examples
 from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc.affine import MatrixScaling
-from caltrain_tf.posthoc.affine import VectorScaling
+from caltrain_tf.posthoc.affine import MatrixScaling, VectorScaling
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.dirichlet import DirichletCalibration
 from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
-from caltrain_tf.posthoc.structured import StructuredMatrixScaling
-from caltrain_tf.posthoc.structured import StructuredVectorScaling
+from caltrain_tf.posthoc.structured import (
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+)
 from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 METRICS = ("nll", "brier", "ece", "accuracy")
@@ -84,10 +83,10 @@ def compare(
         >>> print(ct.posthoc.compare(logits, labels, scalers).verdict())
         None is better than doing nothing: ...
     """
-    cv = check_count("cv", cv, low=2)
-    num_bins = check_count("num_bins", num_bins)
-    num_samples = check_count("num_samples", num_samples, low=2)
-    seed = check_count("seed", seed, low=0)
+    cv = checks.count("cv", cv, low=2)
+    num_bins = checks.count("num_bins", num_bins)
+    num_samples = checks.count("num_samples", num_samples, low=2)
+    seed = checks.count("seed", seed, low=0)
     if labels is None:
         raise ValueError("`labels` must be given. Received: labels=None")
     rows = data.read(

@@ -3,12 +3,7 @@
 import numpy as np
 from scipy.special import softmax
 
-from caltrain_tf import layers
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
-from caltrain_tf.checks import warn
+from caltrain_tf import checks, layers
 from caltrain_tf.metrics.inputs import map_blocks
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc.base import PostHoc
@@ -101,12 +96,12 @@ class ConformalSets(PostHoc):
             multi_label=multi_label,
             ignore_class=ignore_class,
         )
-        self.method = check_choice("method", method, METHODS)
-        self.alpha = check_number("alpha", alpha, low=0, high=1)
-        self.k_reg = check_count("k_reg", k_reg, low=0)
-        self.lam = check_number("lam", lam, low=0, closed=True)
-        self.randomized = check_flag("randomized", randomized)
-        self.seed = check_count("seed", seed, low=0)
+        self.method = checks.choice("method", method, METHODS)
+        self.alpha = checks.number("alpha", alpha, low=0, high=1)
+        self.k_reg = checks.count("k_reg", k_reg, low=0)
+        self.lam = checks.number("lam", lam, low=0, closed=True)
+        self.randomized = checks.flag("randomized", randomized)
+        self.seed = checks.count("seed", seed, low=0)
 
     def predict_set(self, logits):
         """Returns which classes are in the sets.
@@ -173,7 +168,7 @@ class ConformalSets(PostHoc):
         if self.threshold_ == np.inf:
             # Larger than all scores, and finite, as JSON requires.
             self.threshold_ = 2.0 + self.lam * rows.num_classes
-            warn(
+            checks.warn(
                 f"{len(fit)} examples are too few for alpha={self.alpha}: "
                 "sets hold all classes. At least 1 / alpha - 1 are needed."
             )
@@ -217,7 +212,7 @@ class ConformalSets(PostHoc):
         )
 
     def _check_fitted_values(self):
-        check_number("threshold_", self.threshold_, low=0, closed=True)
+        checks.number("threshold_", self.threshold_, low=0, closed=True)
 
 
 def _uniform_of_rows(values, seed):

@@ -10,16 +10,16 @@ import sys
 
 import numpy as np
 
-from caltrain_tf.checks import are_probabilities
-from caltrain_tf.checks import as_array
-from caltrain_tf.checks import warn
+from caltrain_tf import checks
 from caltrain_tf.layers import SMALLEST_PROBABILITY
-from caltrain_tf.metrics.inputs import as_float
-from caltrain_tf.metrics.inputs import check_block
-from caltrain_tf.metrics.inputs import map_blocks
-from caltrain_tf.metrics.inputs import read_labels
-from caltrain_tf.metrics.inputs import read_weight
-from caltrain_tf.metrics.inputs import two_classes
+from caltrain_tf.metrics.inputs import (
+    as_float,
+    check_block,
+    map_blocks,
+    read_labels,
+    read_weight,
+    two_classes,
+)
 
 # Size of the block that one core works on. It fits into an L2 cache of 2 MiB
 # with one temporary, and is large enough for the cost of calls not to matter.
@@ -117,7 +117,7 @@ def flatten(predictions, multi_label=False, name="logits"):
     """
     # bfloat16 is converted in blocks; a whole batch would double the memory.
     if getattr(getattr(predictions, "dtype", None), "name", "") != "bfloat16":
-        predictions = as_array(name, predictions)
+        predictions = checks.as_array(name, predictions)
     predictions = np.asarray(predictions)
     shape = predictions.shape
     if not shape or 0 in shape:
@@ -158,12 +158,12 @@ def look_odd(values):
         in_range = 0 <= values.min() and values.max() <= 1
         return in_range and len(values) >= FEWEST_ODD
     # The first row is enough to recognise most logits.
-    return 0 <= values[0].min() and are_probabilities(values)
+    return 0 <= values[0].min() and checks.are_probabilities(values)
 
 
 def warn_of_probabilities():
     """Warns that probabilities were passed where logits are expected."""
-    warn(
+    checks.warn(
         "`logits` look like probabilities: all lie in [0, 1], and those of all "
         "classes sum to 1. Pass logits, or construct the calibrator with "
         "`from_probs=True`."
@@ -179,7 +179,7 @@ class Data:
         Args:
             function: Called from several threads at once for large inputs.
             check: Whether to raise an error for values that make no sense, and
-                to warn of probabilities that should be logits.
+                to checks.warn of probabilities that should be logits.
 
         Returns:
             The results of the calls, in the order of the rows.

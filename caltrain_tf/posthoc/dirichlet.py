@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from caltrain_tf.checks import check_number
+from caltrain_tf import checks
 from caltrain_tf.posthoc import affine
-from caltrain_tf.posthoc.temperature import most_likely
-from caltrain_tf.posthoc.temperature import survey
+from caltrain_tf.posthoc.temperature import most_likely, survey
 
 
 class DirichletCalibration(affine.AffineCalibrator):
@@ -77,11 +76,13 @@ class DirichletCalibration(affine.AffineCalibrator):
             ignore_class=ignore_class,
         )
         if off_diagonal is not None:
-            off_diagonal = check_number(
+            off_diagonal = checks.number(
                 "off_diagonal", off_diagonal, low=0, closed=True
             )
         if intercept is not None:
-            intercept = check_number("intercept", intercept, low=0, closed=True)
+            intercept = checks.number(
+                "intercept", intercept, low=0, closed=True
+            )
         self.off_diagonal = off_diagonal
         self.intercept = intercept
 
@@ -132,7 +133,7 @@ class DirichletCalibration(affine.AffineCalibrator):
     def _check_fitted_values(self):
         super()._check_fitted_values()
         for name in ("off_diagonal_", "intercept_"):
-            check_number(name, getattr(self, name), low=0, closed=True)
+            checks.number(name, getattr(self, name), low=0, closed=True)
 
 
 def odir_strength(num_classes, off_diagonal, intercept):

@@ -5,14 +5,14 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from caltrain_tf import layers
-from caltrain_tf.checks import check_number
-from caltrain_tf.checks import warn
+from caltrain_tf import checks, layers
 from caltrain_tf.posthoc.base import Calibrator
-from caltrain_tf.posthoc.temperature import most_likely
-from caltrain_tf.posthoc.temperature import row_moments
-from caltrain_tf.posthoc.temperature import shift
-from caltrain_tf.posthoc.temperature import survey
+from caltrain_tf.posthoc.temperature import (
+    most_likely,
+    row_moments,
+    shift,
+    survey,
+)
 
 # Smallest mixture, in case the solver leaves the simplex by rounding.
 SMALLEST_MIXTURE = 1e-300
@@ -98,7 +98,7 @@ class EnsembleTemperatureScaling(Calibrator):
         )
 
     def _check_fitted_values(self):
-        check_number("temperature_", self.temperature_, low=0)
+        checks.number("temperature_", self.temperature_, low=0)
         weights = self.weights_
         is_mixture = np.shape(weights) == (3,) and np.min(weights) >= 0
         if not is_mixture or abs(np.sum(weights) - 1) > 1e-6:
@@ -141,7 +141,7 @@ def mixture_weights(logs, counts):
         options={"ftol": 1e-12, "maxiter": 500},
     )
     if not found.success:
-        warn(
+        checks.warn(
             f"The weights of the mixture did not converge: {found.message}.",
             ConvergenceWarning,
         )

@@ -29,7 +29,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import ThreadpoolController
 
-from caltrain_tf.checks import warn
+from caltrain_tf import checks
 from caltrain_tf.posthoc.temperature import total
 
 # Expected decrease of the objective at which a fit ends, by its precision; for
@@ -100,7 +100,7 @@ def fit(
         objective, start, curvature(2 * strength), max_iterations, tolerance
     )
     if may_warn and left is not None:
-        warn(
+        checks.warn(
             f"The fit did not converge in {max_iterations} iterations: the "
             f"objective would still decrease by about {left:.1e}. Set "
             "`max_iterations` to a larger number, or a larger penalty.",

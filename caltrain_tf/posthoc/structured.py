@@ -2,13 +2,9 @@
 
 import numpy as np
 
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
-from caltrain_tf.checks import plain
+from caltrain_tf import checks
 from caltrain_tf.posthoc import affine
-from caltrain_tf.posthoc.temperature import most_likely
-from caltrain_tf.posthoc.temperature import survey
+from caltrain_tf.posthoc.temperature import most_likely, survey
 
 # Cross-validation tries powers of the step, with exponents in this range.
 STEP, WEAKEST, STRONGEST = 4.0, -5, 2
@@ -44,9 +40,9 @@ class StructuredCalibrator(affine.AffineCalibrator):
             multi_label=multi_label,
             ignore_class=ignore_class,
         )
-        if not (isinstance(plain(strength), str) and strength == "cv"):
+        if not (isinstance(checks.plain(strength), str) and strength == "cv"):
             try:
-                strength = check_number(
+                strength = checks.number(
                     "strength", strength, low=0, closed=True
                 )
             except ValueError:
@@ -56,7 +52,7 @@ class StructuredCalibrator(affine.AffineCalibrator):
                 ) from None
         self.strength = strength
         if centred is not None:
-            centred = check_flag("centred", centred)
+            centred = checks.flag("centred", centred)
         self.centred = centred
 
     def _fit_parameters(self, rows):
@@ -95,9 +91,9 @@ class StructuredCalibrator(affine.AffineCalibrator):
 
     def _check_fitted_values(self):
         super()._check_fitted_values()
-        check_number("temperature_", self.temperature_, low=0)
-        check_number("strength_", self.strength_, low=0, closed=True)
-        check_choice("centred_", self.centred_, (0, 1))
+        checks.number("temperature_", self.temperature_, low=0)
+        checks.number("strength_", self.strength_, low=0, closed=True)
+        checks.choice("centred_", self.centred_, (0, 1))
 
 
 class StructuredVectorScaling(StructuredCalibrator):

@@ -21,15 +21,10 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
-from caltrain_tf import layers
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_number
-from caltrain_tf.checks import warn
+from caltrain_tf import checks, layers
 from caltrain_tf.metrics.binned import error_of_confidence
 from caltrain_tf.metrics.inputs import map_blocks
 from caltrain_tf.posthoc.base import Calibrator
@@ -140,14 +135,14 @@ class TemperatureScaling(Calibrator):
             multi_label=multi_label,
             ignore_class=ignore_class,
         )
-        self.objective = check_choice("objective", objective, OBJECTIVES)
-        self.num_bins = check_count("num_bins", num_bins)
-        self.binning = check_choice("binning", binning, ("bin", "label"))
-        self.soft_temperature = check_number(
+        self.objective = checks.choice("objective", objective, OBJECTIVES)
+        self.num_bins = checks.count("num_bins", num_bins)
+        self.binning = checks.choice("binning", binning, ("bin", "label"))
+        self.soft_temperature = checks.number(
             "soft_temperature", soft_temperature, low=0
         )
         if likelihood_weight is not None:
-            likelihood_weight = check_number(
+            likelihood_weight = checks.number(
                 "likelihood_weight", likelihood_weight, low=0, closed=True
             )
         self.likelihood_weight = likelihood_weight
@@ -180,7 +175,7 @@ class TemperatureScaling(Calibrator):
             search = Search(rows, view, error, weight or 0.0, JUMPING_GRID)
             position = search.lowest_of_jumping_error()
         if not search.is_inside(position):
-            warn(
+            checks.warn(
                 "The calibration error falls up to the last temperature that "
                 f"was tried. Using {math.exp(-position):g}."
             )
@@ -195,7 +190,7 @@ class TemperatureScaling(Calibrator):
         )
 
     def _check_fitted_values(self):
-        check_number("temperature_", self.temperature_, low=0)
+        checks.number("temperature_", self.temperature_, low=0)
 
 
 class Survey(NamedTuple):
@@ -325,7 +320,7 @@ def _succession(rows, view):
 
 
 def _warn_of_chosen(reason, inverse):
-    warn(
+    checks.warn(
         f"{reason}: these data determine no temperature. Using {1 / inverse:g}."
     )
 
@@ -381,7 +376,7 @@ def _newton(rows, inverse, view, tolerance):
         position += step
         if abs(step) < tolerance:
             return math.exp(position)
-    warn(
+    checks.warn(
         f"The temperature did not converge in {MAX_STEPS} steps. "
         f"Using {math.exp(-position):g}.",
         ConvergenceWarning,

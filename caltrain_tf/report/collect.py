@@ -9,10 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from caltrain_tf import evaluation
-from caltrain_tf import files
-from caltrain_tf import metrics
-from caltrain_tf import posthoc
+from caltrain_tf import evaluation, files, metrics, posthoc
 
 # Columns that each file must have.
 _REQUIRED = {

@@ -3,11 +3,8 @@
 import math
 
 from caltrain_tf import evaluation
-from caltrain_tf.figures import calibrator_label
-from caltrain_tf.figures import objective_label
-from caltrain_tf.report.tables import common_shift
-from caltrain_tf.report.tables import shift_images
-from caltrain_tf.report.tables import text_of
+from caltrain_tf.figures import calibrator_label, objective_label
+from caltrain_tf.report.tables import common_shift, shift_images, text_of
 
 SHIFT_COMMAND = "python baselines/shift_benchmark.py --run_dir=RUNS"
 

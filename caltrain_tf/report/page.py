@@ -12,21 +12,17 @@ from typing import NamedTuple
 import jinja2
 from PIL import Image
 
-from caltrain_tf import evaluation
-from caltrain_tf import figures
-from caltrain_tf import files
-from caltrain_tf.figures import calibrator_label
-from caltrain_tf.figures import objective_label
+from caltrain_tf import evaluation, figures, files
+from caltrain_tf.figures import calibrator_label, objective_label
 from caltrain_tf.report import tables as tables_
-from caltrain_tf.report.collect import ROWS_FILES
-from caltrain_tf.report.collect import data_label
-from caltrain_tf.report.collect import rows_files
-from caltrain_tf.report.collect import setting_title
-from caltrain_tf.report.findings import SHIFT_COMMAND
-from caltrain_tf.report.findings import findings
-from caltrain_tf.report.findings import word_list
-from caltrain_tf.report.tables import ECE
-from caltrain_tf.report.tables import common_shift
+from caltrain_tf.report.collect import (
+    ROWS_FILES,
+    data_label,
+    rows_files,
+    setting_title,
+)
+from caltrain_tf.report.findings import SHIFT_COMMAND, findings, word_list
+from caltrain_tf.report.tables import ECE, common_shift
 
 # Text by which an earlier report is recognised.
 GENERATOR = "caltrain_tf report"

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from caltrain_tf import evaluation
-from caltrain_tf.figures import calibrator_label
-from caltrain_tf.figures import objective_label
+from caltrain_tf.figures import calibrator_label, objective_label
 
 # Title, factor and number of digits of each measure.
 _MEASURES = {

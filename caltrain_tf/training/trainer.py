@@ -15,21 +15,27 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.training.checkpoints import Checkpoints
-from caltrain_tf.training.checkpoints import Position
-from caltrain_tf.training.checkpoints import StopSignal
-from caltrain_tf.training.checkpoints import restore_model
-from caltrain_tf.training.logs import MetricsLog
-from caltrain_tf.training.logs import Summaries
-from caltrain_tf.training.logs import epoch_text
-from caltrain_tf.training.logs import progress_bar
-from caltrain_tf.training.logs import write_below
+from caltrain_tf.training.checkpoints import (
+    Checkpoints,
+    Position,
+    StopSignal,
+    restore_model,
+)
+from caltrain_tf.training.logs import (
+    MetricsLog,
+    Summaries,
+    epoch_text,
+    progress_bar,
+    write_below,
+)
 from caltrain_tf.training.run_folder import RunFolder
 from caltrain_tf.training.step import Step
-from caltrain_tf.training.strategy import TrainingInput
-from caltrain_tf.training.strategy import evaluation_input
-from caltrain_tf.training.strategy import is_chief
-from caltrain_tf.training.strategy import is_multi_worker
+from caltrain_tf.training.strategy import (
+    TrainingInput,
+    evaluation_input,
+    is_chief,
+    is_multi_worker,
+)
 
 
 class NonFiniteLossError(ArithmeticError):

@@ -3,8 +3,7 @@ import functools
 import numpy as np
 
 import caltrain_tf as ct
-from tests.baselines.scripts import run_here
-from tests.baselines.scripts import start
+from tests.baselines.scripts import run_here, start
 
 run = functools.partial(run_here, "calibrate.py")
 

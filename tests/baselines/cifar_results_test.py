@@ -7,9 +7,7 @@ import re
 import pytest
 
 import caltrain_tf as ct
-from caltrain_tf.report.tables import build_tables
-from caltrain_tf.report.tables import of_setting
-from caltrain_tf.report.tables import table_files
+from caltrain_tf.report.tables import build_tables, of_setting, table_files
 
 CIFAR = pathlib.Path(__file__).parents[2] / "baselines" / "cifar"
 DOCS = CIFAR.parents[1] / "docs"

@@ -14,11 +14,8 @@ import pytest
 
 import caltrain_tf as ct
 from baselines import command_line
-from tests.baselines.scripts import ROOT
-from tests.baselines.scripts import run_here
-from tests.baselines.scripts import start
-from tests.experiments.configs import TINY_FLAGS
-from tests.experiments.configs import load
+from tests.baselines.scripts import ROOT, run_here, start
+from tests.experiments.configs import TINY_FLAGS, load
 
 TRAINING = "primary secondary interleaved tpu num_gpus multi_worker data_dir"
 POOL = "parallel ray run_cpus run_gpus"

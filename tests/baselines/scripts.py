@@ -10,8 +10,7 @@ import sys
 import warnings
 from unittest import mock
 
-from absl import flags
-from absl import logging
+from absl import flags, logging
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPTS = ROOT / "baselines"

@@ -5,9 +5,7 @@ import time
 import pytest
 
 import caltrain_tf as ct
-from tests.baselines.scripts import ROOT
-from tests.baselines.scripts import run_here
-from tests.baselines.scripts import start
+from tests.baselines.scripts import ROOT, run_here, start
 from tests.experiments.configs import TINY_FLAGS
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import calibrators
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import softmax
+from tests.posthoc.data import calibrated, softmax
 
 SCRIPT = pathlib.Path(calibrators.__file__)
 

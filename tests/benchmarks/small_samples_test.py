@@ -5,8 +5,7 @@ import pytest
 
 import caltrain_tf as ct
 from benchmarks import small_samples
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import softmax
+from tests.posthoc.data import calibrated, softmax
 
 
 def run(monkeypatch, *arguments):

@@ -10,11 +10,9 @@ from sklearn.datasets import load_digits
 
 import caltrain_tf as ct
 from caltrain_tf.data import datasets
-from caltrain_tf.data.datasets import Part
-from caltrain_tf.data.datasets import parse_split
+from caltrain_tf.data.datasets import Part, parse_split
 from caltrain_tf.data.sources import SPECS
-from tests.data.conftest import cifar_images
-from tests.data.conftest import store
+from tests.data.conftest import cifar_images, store
 
 # Stored and used examples, of the data sets as they are published.
 PUBLISHED = {

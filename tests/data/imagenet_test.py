@@ -6,8 +6,7 @@ import tensorflow as tf
 from PIL import Image
 
 from caltrain_tf.data import imagenet
-from caltrain_tf.data.imagenet import File
-from caltrain_tf.data.imagenet import JpegRecords
+from caltrain_tf.data.imagenet import File, JpegRecords
 from tests.data.conftest import jpeg_file
 
 # The examples of each file; of two files not all are used.

@@ -10,9 +10,7 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.data import pipeline
-from caltrain_tf.data.pipeline import normalize
-from caltrain_tf.data.pipeline import rows_of_shard
-from caltrain_tf.data.pipeline import shift_and_flip
+from caltrain_tf.data.pipeline import normalize, rows_of_shard, shift_and_flip
 
 
 @pytest.fixture(scope="module")

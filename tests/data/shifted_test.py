@@ -3,10 +3,12 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf.data import shifted
-from tests.data.conftest import cifar_images
-from tests.data.conftest import labels_and_images
-from tests.data.conftest import normalized_cifar
-from tests.data.conftest import store
+from tests.data.conftest import (
+    cifar_images,
+    labels_and_images,
+    normalized_cifar,
+    store,
+)
 
 
 @pytest.fixture

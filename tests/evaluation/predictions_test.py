@@ -4,8 +4,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.evaluation.predictions import Inference
-from caltrain_tf.evaluation.predictions import weights_digest
+from caltrain_tf.evaluation.predictions import Inference, weights_digest
 
 LOGITS = np.random.default_rng(0).normal(size=(5, 3))
 LABELS = np.array([0, 1, 2, 0, 1], "int32")

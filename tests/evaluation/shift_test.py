@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf import evaluation
-from caltrain_tf import files
+from caltrain_tf import evaluation, files
 from caltrain_tf.data.corruptions import NAMES
 from caltrain_tf.evaluation.shift import COLUMNS
 

@@ -6,8 +6,7 @@ import tensorflow as tf
 import caltrain_tf as ct
 from caltrain_tf.experiments import build
 from caltrain_tf.experiments.config import check_batch_size
-from tests.experiments.configs import CONFIGS
-from tests.experiments.configs import load
+from tests.experiments.configs import CONFIGS, load
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py"))
 

@@ -6,8 +6,7 @@ import pytest
 
 from caltrain_tf import losses
 from caltrain_tf.experiments import config as room
-from caltrain_tf.experiments.config import read_tuned
-from caltrain_tf.experiments.config import run_name
+from caltrain_tf.experiments.config import read_tuned, run_name
 from tests.experiments.configs import load
 
 

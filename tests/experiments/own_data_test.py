@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caltrain_tf.experiments import shift
-from caltrain_tf.experiments import train
+from caltrain_tf.experiments import shift, train
 from tests.data.conftest import store
 from tests.experiments.configs import tiny
 

@@ -10,15 +10,10 @@ import threading
 
 import pytest
 
-from caltrain_tf import files
-from caltrain_tf import training
+from caltrain_tf import files, training
 from caltrain_tf.experiments import pool as room
-from caltrain_tf.experiments.study import do_runs
-from caltrain_tf.experiments.study import unfinished
-from tests.experiments.fake_runs import COMMAND
-from tests.experiments.fake_runs import make_run
-from tests.experiments.fake_runs import starts
-from tests.experiments.fake_runs import wait_for
+from caltrain_tf.experiments.study import do_runs, unfinished
+from tests.experiments.fake_runs import COMMAND, make_run, starts, wait_for
 
 
 @pytest.fixture

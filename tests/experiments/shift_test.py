@@ -7,8 +7,7 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import files
-from caltrain_tf.experiments import shift
-from caltrain_tf.experiments import train
+from caltrain_tf.experiments import shift, train
 from tests.baselines.scripts import run_here
 from tests.experiments.configs import tiny
 

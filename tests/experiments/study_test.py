@@ -10,13 +10,8 @@ from scipy import stats
 
 from caltrain_tf import files
 from caltrain_tf.experiments.pool import LocalPool
-from caltrain_tf.experiments.study import do_runs
-from caltrain_tf.experiments.study import summary_table
-from caltrain_tf.experiments.study import unfinished
-from tests.experiments.fake_runs import COMMAND
-from tests.experiments.fake_runs import make_run
-from tests.experiments.fake_runs import starts
-from tests.experiments.fake_runs import wait_for
+from caltrain_tf.experiments.study import do_runs, summary_table, unfinished
+from tests.experiments.fake_runs import COMMAND, make_run, starts, wait_for
 
 
 class Terminal(io.StringIO):

@@ -13,19 +13,11 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.experiments import build
-from caltrain_tf.experiments import shift
-from caltrain_tf.experiments import train
-from caltrain_tf.experiments.train import epochs_done
-from caltrain_tf.experiments.train import read_results
-from caltrain_tf.experiments.train import save_figure
-from tests.baselines.scripts import ROOT
-from tests.baselines.scripts import run_here
-from tests.baselines.scripts import start
-from tests.experiments.configs import TINY_FLAGS
-from tests.experiments.configs import tiny
-from tests.training.workers_test import ends
-from tests.training.workers_test import start_workers
+from caltrain_tf.experiments import build, shift, train
+from caltrain_tf.experiments.train import epochs_done, read_results, save_figure
+from tests.baselines.scripts import ROOT, run_here, start
+from tests.experiments.configs import TINY_FLAGS, tiny
+from tests.training.workers_test import ends, start_workers
 
 
 def arguments(output_dir):

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.data.shifted import stored_name
-from caltrain_tf.experiments import shift
-from caltrain_tf.experiments import train
+from caltrain_tf.experiments import shift, train
 from caltrain_tf.interop import robustness_metrics as adapter
 from tests.data.conftest import store
 from tests.experiments.configs import tiny

@@ -9,20 +9,21 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import caltrain_tf as ct
 from tests.losses import naive
-from tests.losses.cases import NAMES
-from tests.losses.cases import OF_LOGITS
-from tests.losses.cases import PRIMARY
-from tests.losses.cases import SECONDARY
-from tests.losses.cases import VARIANTS
-from tests.losses.cases import WITH_FIXED_FACTOR
-from tests.losses.cases import batch
-from tests.losses.cases import get
+from tests.losses.cases import (
+    NAMES,
+    OF_LOGITS,
+    PRIMARY,
+    SECONDARY,
+    VARIANTS,
+    WITH_FIXED_FACTOR,
+    batch,
+    get,
+)
 
 ALL = {**PRIMARY, **SECONDARY}
 GOLDEN = pathlib.Path(__file__).parent / "golden"

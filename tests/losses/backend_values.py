@@ -7,10 +7,7 @@ import keras
 import numpy as np
 
 import caltrain_tf as ct
-from tests.losses.cases import PRIMARY
-from tests.losses.cases import SECONDARY
-from tests.losses.cases import VARIANTS
-from tests.losses.cases import batch
+from tests.losses.cases import PRIMARY, SECONDARY, VARIANTS, batch
 
 
 def value_and_gradient(function, logits):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.losses import naive
-from tests.losses.backend_values import all_values
-from tests.losses.backend_values import fit_history
+from tests.losses.backend_values import all_values, fit_history
 from tests.losses.cases import batch
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -4,14 +4,11 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import caltrain_tf as ct
-from tests.losses.cases import NAMES
-from tests.losses.cases import OF_LOGITS
-from tests.losses.cases import get
+from tests.losses.cases import NAMES, OF_LOGITS, get
 
 INF, NAN = float("inf"), float("nan")
 OUT_OF_RANGE = [

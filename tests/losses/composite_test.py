@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from tests.losses.cases import SECONDARY
-from tests.losses.cases import batch
+from tests.losses.cases import SECONDARY, batch
 
 
 def small_model(num_classes=3, seed=0, activation=None):

@@ -6,11 +6,8 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from tests.losses.cases import NAMES
-from tests.losses.cases import batch
-from tests.losses.cases import get
-from tests.losses.composite_test import small_data
-from tests.losses.composite_test import small_model
+from tests.losses.cases import NAMES, batch, get
+from tests.losses.composite_test import small_data, small_model
 
 LABELS, LOGITS = batch(30, 4, seed=2)
 # Of four groups, the third one is missing.

@@ -8,12 +8,8 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from tests.losses.cases import NAMES
-from tests.losses.cases import OF_LOGITS
-from tests.losses.cases import batch
-from tests.losses.cases import get
-from tests.losses.composite_test import small_data
-from tests.losses.composite_test import small_model
+from tests.losses.cases import NAMES, OF_LOGITS, batch, get
+from tests.losses.composite_test import small_data, small_model
 
 BAD_LABELS = {
     "off by one": lambda y: y + 1,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
-from tests.losses.cases import NAMES
-from tests.losses.cases import get
+from tests.losses.cases import NAMES, get
 
 
 @pytest.mark.parametrize("name", NAMES)

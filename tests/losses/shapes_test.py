@@ -6,10 +6,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from tests.losses.cases import NAMES
-from tests.losses.cases import OF_LOGITS
-from tests.losses.cases import batch
-from tests.losses.cases import get
+from tests.losses.cases import NAMES, OF_LOGITS, batch, get
 
 LABELS, LOGITS = batch(24, 4, seed=1)
 WEIGHTS = np.random.default_rng(0).integers(0, 3, 24).astype("float32")

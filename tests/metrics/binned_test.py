@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
-from caltrain_tf.metrics import binned
-from caltrain_tf.metrics import inputs
+from caltrain_tf.metrics import binned, inputs
 from tests.metrics import naive
-from tests.metrics.cases import CASES
-from tests.metrics.cases import probabilities
-from tests.metrics.cases import sample
+from tests.metrics.cases import CASES, probabilities, sample
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 VALUES = json.loads((GOLDEN / "rm_golden.json").read_text())["values"]

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
-from tests.metrics.cases import OF_SETS
-from tests.metrics.cases import probabilities
+from tests.metrics.cases import OF_SETS, probabilities
 
 METRICS = [
     getattr(metrics, name)

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
-from tests.metrics.cases import OF_SETS
-from tests.metrics.cases import probabilities
-from tests.metrics.cases import sample
+from tests.metrics.cases import OF_SETS, probabilities, sample
 
 PROBS, LABELS = probabilities(200, 4)
 NUMBERS = np.random.default_rng(0).integers(0, 3, 200)

@@ -7,9 +7,7 @@ import tensorflow as tf
 
 from caltrain_tf.metrics import inputs
 from tests.metrics import naive
-from tests.metrics.cases import CASES
-from tests.metrics.cases import sample
-from tests.metrics.cases import softmax
+from tests.metrics.cases import CASES, sample, softmax
 
 PROBS = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]], "float32")
 LABELS = np.array([0, 2])

@@ -6,12 +6,8 @@ import pytest
 
 from caltrain_tf import metrics
 from tests.metrics import naive
-from tests.metrics.binned_test import BINNINGS
-from tests.metrics.binned_test import VALUES
-from tests.metrics.binned_test import golden
-from tests.metrics.cases import CASES
-from tests.metrics.cases import probabilities
-from tests.metrics.cases import sample
+from tests.metrics.binned_test import BINNINGS, VALUES, golden
+from tests.metrics.cases import CASES, probabilities, sample
 
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - {"calibrated_1000"}))

@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
-from tests.metrics.binned_test import VALUES
-from tests.metrics.binned_test import golden
-from tests.metrics.cases import CASES
-from tests.metrics.cases import sample
-from tests.metrics.cases import softmax
+from tests.metrics.binned_test import VALUES, golden
+from tests.metrics.cases import CASES, sample, softmax
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -8,9 +8,7 @@ import pytest
 
 from caltrain_tf import metrics
 from tests.metrics import naive
-from tests.metrics.cases import CASES
-from tests.metrics.cases import probabilities
-from tests.metrics.cases import tied
+from tests.metrics.cases import CASES, probabilities, tied
 
 
 def waves(num_examples, num_classes):

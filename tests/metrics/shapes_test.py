@@ -13,10 +13,7 @@ import caltrain_tf as ct
 from caltrain_tf import metrics
 from caltrain_tf.metrics import inputs
 from tests.metrics import naive
-from tests.metrics.cases import OF_SETS
-from tests.metrics.cases import probabilities
-from tests.metrics.cases import sample
-from tests.metrics.cases import tied
+from tests.metrics.cases import OF_SETS, probabilities, sample, tied
 
 EXACT = {
     name: getattr(metrics, name)

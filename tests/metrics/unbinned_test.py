@@ -7,9 +7,7 @@ import caltrain_tf as ct
 from caltrain_tf import metrics
 from caltrain_tf.metrics import unbinned
 from tests.metrics import naive
-from tests.metrics.cases import CASES
-from tests.metrics.cases import probabilities
-from tests.metrics.cases import tied
+from tests.metrics.cases import CASES, probabilities, tied
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,14 +1,15 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caltrain_tf.ops.ties import BLOCK
-from caltrain_tf.ops.ties import is_first_of_ties
-from caltrain_tf.ops.ties import running_sum_before
-from caltrain_tf.ops.ties import sums_over_ties
+from caltrain_tf.ops.ties import (
+    BLOCK,
+    is_first_of_ties,
+    running_sum_before,
+    sums_over_ties,
+)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

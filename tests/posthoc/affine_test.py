@@ -5,11 +5,8 @@ import pytest
 from scipy.optimize import minimize
 
 import caltrain_tf as ct
-from caltrain_tf.posthoc import affine
-from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc import regression
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import mean_nll
+from caltrain_tf.posthoc import affine, data, regression
+from tests.posthoc.data import calibrated, mean_nll
 
 K = 3
 

@@ -13,9 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 import caltrain_tf as ct
 from caltrain_tf.posthoc import data as data_room
 from caltrain_tf.posthoc import temperature
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import mean_nll
-from tests.posthoc.data import softmax
+from tests.posthoc.data import calibrated, mean_nll, softmax
 
 CALIBRATORS = {
     "ts": ct.posthoc.TemperatureScaling(),

@@ -4,10 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck
-from hypothesis import example
-from hypothesis import given
-from hypothesis import settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import caltrain_tf as ct

@@ -14,11 +14,12 @@ from sklearn.base import clone
 import caltrain_tf as ct
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc.base import Calibrator
-from caltrain_tf.posthoc.conformal import METHODS
-from caltrain_tf.posthoc.conformal import _uniform_of_rows
-from caltrain_tf.posthoc.conformal import conformal_quantile
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import softmax
+from caltrain_tf.posthoc.conformal import (
+    METHODS,
+    _uniform_of_rows,
+    conformal_quantile,
+)
+from tests.posthoc.data import calibrated, softmax
 
 # Sets and thresholds of TorchCP 1.2.1, for which `torch.rand` was replaced by
 # the numbers of seed 0, one for each example. MAPIE 1.6 gives the same sets

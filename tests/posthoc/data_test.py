@@ -9,9 +9,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import data
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import mean_nll
-from tests.posthoc.data import softmax
+from tests.posthoc.data import calibrated, mean_nll, softmax
 
 CALIBRATORS = {
     "ts": (ct.posthoc.TemperatureScaling, {}),

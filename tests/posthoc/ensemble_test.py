@@ -3,9 +3,7 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc.ensemble import mixture_weights
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import mean_nll
-from tests.posthoc.data import softmax
+from tests.posthoc.data import calibrated, mean_nll, softmax
 
 
 def test_weights_are_the_best_of_a_fine_grid():

@@ -5,10 +5,8 @@ import pytest
 from scipy import optimize
 from sklearn.exceptions import ConvergenceWarning
 
-from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc import regression
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import softmax
+from caltrain_tf.posthoc import data, regression
+from tests.posthoc.data import calibrated, softmax
 
 K = 4
 

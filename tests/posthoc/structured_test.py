@@ -6,9 +6,7 @@ from scipy.optimize import minimize
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import structured
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import mean_nll
-from tests.posthoc.data import softmax
+from tests.posthoc.data import calibrated, mean_nll, softmax
 
 K = 3
 KINDS = ("StructuredVectorScaling", "StructuredMatrixScaling")

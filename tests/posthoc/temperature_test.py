@@ -8,13 +8,13 @@ from scipy.optimize import minimize_scalar
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc.temperature import Tempered
-from caltrain_tf.posthoc.temperature import likelihood
-from caltrain_tf.posthoc.temperature import soft_binned_error
+from caltrain_tf.posthoc.temperature import (
+    Tempered,
+    likelihood,
+    soft_binned_error,
+)
 from tests.posthoc import data as naive
-from tests.posthoc.data import calibrated
-from tests.posthoc.data import mean_nll
-from tests.posthoc.data import softmax
+from tests.posthoc.data import calibrated, mean_nll, softmax
 
 ERRORS = {
     "sb_ece": partial(naive.soft_binned_error, binning="bin"),

@@ -7,11 +7,13 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import files
-from caltrain_tf.report.collect import _hyperparameters
-from caltrain_tf.report.collect import _setting_names
-from caltrain_tf.report.collect import make_rows
-from caltrain_tf.report.collect import rows_files
-from caltrain_tf.report.collect import setting_title
+from caltrain_tf.report.collect import (
+    _hyperparameters,
+    _setting_names,
+    make_rows,
+    rows_files,
+    setting_title,
+)
 from tests.report import fake_runs
 
 SETTING = "digits wrn-10-1 16 epochs batch 64"

@@ -12,12 +12,13 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.training.checkpoints import Checkpoints
-from caltrain_tf.training.checkpoints import Position
-from caltrain_tf.training.checkpoints import StopSignal
-from caltrain_tf.training.checkpoints import restore_model
-from tests.training import tiny
-from tests.training import tiny_run
+from caltrain_tf.training.checkpoints import (
+    Checkpoints,
+    Position,
+    StopSignal,
+    restore_model,
+)
+from tests.training import tiny, tiny_run
 
 ROOT = pathlib.Path(__file__).parents[2]
 

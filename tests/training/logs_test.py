@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caltrain_tf.training import MetricsLog
-from caltrain_tf.training import Summaries
-from caltrain_tf.training.logs import epoch_text
-from caltrain_tf.training.logs import progress_bar
+from caltrain_tf.training import MetricsLog, Summaries
+from caltrain_tf.training.logs import epoch_text, progress_bar
 
 
 def test_round_trip(tmp_path):

@@ -11,8 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.training import tiny
-from tests.training import worker
+from tests.training import tiny, worker
 
 
 def main():

@@ -9,9 +9,7 @@ import threading
 
 import pytest
 
-from caltrain_tf.training import RunFolder
-from caltrain_tf.training import check_config
-from caltrain_tf.training import wait_until_free
+from caltrain_tf.training import RunFolder, check_config, wait_until_free
 
 
 def test_writes_the_configuration_once(tmp_path):

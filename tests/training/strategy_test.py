@@ -2,10 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caltrain_tf.training import get_strategy
-from caltrain_tf.training import is_chief
-from caltrain_tf.training.strategy import TrainingInput
-from caltrain_tf.training.strategy import evaluation_input
+from caltrain_tf.training import get_strategy, is_chief
+from caltrain_tf.training.strategy import TrainingInput, evaluation_input
 
 
 def test_one_device_without_gpus():

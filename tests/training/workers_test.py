@@ -10,9 +10,7 @@ import textwrap
 
 import numpy as np
 
-from tests.training import remote
-from tests.training import tiny
-from tests.training import worker
+from tests.training import remote, tiny, worker
 
 ROOT = pathlib.Path(__file__).parents[2]
 ENVIRONMENT = {

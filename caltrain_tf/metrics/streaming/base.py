@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
+from caltrain_tf import checks
 from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.ops import inputs
 
@@ -25,10 +24,10 @@ class StreamingMetric(keras.metrics.Metric):
     ):
         super().__init__(name=name, dtype=dtype)
         if ignore_class is not None:
-            ignore_class = check_count("ignore_class", ignore_class, -(2**63))
+            ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
         self._options = options | {
-            "from_logits": check_flag("from_logits", from_logits),
-            "multi_label": check_flag("multi_label", multi_label),
+            "from_logits": checks.flag("from_logits", from_logits),
+            "multi_label": checks.flag("multi_label", multi_label),
             "ignore_class": ignore_class,
         }
         for option, value in self._options.items():

@@ -15,8 +15,7 @@ Arrays of cells have the cells on the last axis, the state on the first.
 """
 
 import functools
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops

@@ -3,12 +3,11 @@
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_count
+from caltrain_tf import checks
 from caltrain_tf.metrics.binned import check_bins
 from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.base import StreamingMetric
-from caltrain_tf.ops import inputs
-from caltrain_tf.ops import predictions
+from caltrain_tf.ops import inputs, predictions
 
 # Cells of all classes together, within the bounds per class. Errors of classes
 # cancel, so that each class needs fewer cells if there are more classes.
@@ -72,7 +71,7 @@ class MarginalCalibrationError(StreamingMetric):
         )
         self.num_classes = None
         if num_classes is not None:
-            self.build_once(check_count("num_classes", num_classes, low=2))
+            self.build_once(checks.count("num_classes", num_classes, low=2))
 
     def build_once(self, num_classes):
         """Creates the state."""

@@ -3,15 +3,11 @@
 import keras
 from keras import ops
 
-from caltrain_tf.checks import check_choice
-from caltrain_tf.checks import check_count
-from caltrain_tf.checks import check_flag
-from caltrain_tf.checks import check_number
+from caltrain_tf import checks
 from caltrain_tf.metrics.binned import ESTIMATORS
 from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.base import StreamingMetric
-from caltrain_tf.ops import predictions
-from caltrain_tf.ops import soft_binning
+from caltrain_tf.ops import predictions, soft_binning
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -58,8 +54,8 @@ class SoftBinnedECE(StreamingMetric):
         multi_label=False,
         ignore_class=None,
     ):
-        norm = check_number("norm", norm, low=1, closed=True)
-        binning = check_choice("binning", binning, ESTIMATORS)
+        norm = checks.number("norm", norm, low=1, closed=True)
+        binning = checks.choice("binning", binning, ESTIMATORS)
         if binning == "label" and norm != 2:
             raise ValueError(
                 '`norm` must be 2 with `binning="label"`: other powers are no '
@@ -71,11 +67,11 @@ class SoftBinnedECE(StreamingMetric):
             from_logits,
             multi_label,
             ignore_class,
-            num_bins=check_count("num_bins", num_bins),
-            temperature=check_number("temperature", temperature, low=0),
+            num_bins=checks.count("num_bins", num_bins),
+            temperature=checks.number("temperature", temperature, low=0),
             norm=norm,
             binning=binning,
-            root=check_flag("root", root),
+            root=checks.flag("root", root),
         )
         # For each bin: mass, excess, and two moments of the distance of the
         # confidences from its centre, since small numbers have small rounding

@@ -9,10 +9,7 @@ import scipy.ndimage
 import tensorflow as tf
 from PIL import Image
 
-from caltrain_tf.data.corruptions import blur
-from caltrain_tf.data.corruptions import core
-from caltrain_tf.data.corruptions import digital
-from caltrain_tf.data.corruptions import weather
+from caltrain_tf.data.corruptions import blur, core, digital, weather
 from caltrain_tf.data.corruptions.core import Draws
 from tests.data.corruptions import cases
 

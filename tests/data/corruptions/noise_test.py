@@ -4,8 +4,7 @@ import scipy.stats
 
 from caltrain_tf.data.corruptions import noise
 from caltrain_tf.data.corruptions.core import Draws
-from caltrain_tf.data.corruptions.noise import alias_table
-from caltrain_tf.data.corruptions.noise import choose
+from caltrain_tf.data.corruptions.noise import alias_table, choose
 
 LEVELS = (0, 1, 100, 254, 255)
 CASES = [

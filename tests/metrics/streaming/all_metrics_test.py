@@ -11,9 +11,7 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf import metrics
-from tests.metrics.cases import CASES
-from tests.metrics.cases import probabilities
-from tests.metrics.cases import sample
+from tests.metrics.cases import CASES, probabilities, sample
 
 # Each streaming metric with the exact function that it follows.
 PAIRS = {

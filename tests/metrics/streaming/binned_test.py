@@ -9,8 +9,7 @@ from keras import ops
 from caltrain_tf import metrics
 from caltrain_tf.metrics.binned import ESTIMATORS
 from caltrain_tf.metrics.streaming import histogram
-from tests.metrics.cases import CASES
-from tests.metrics.cases import probabilities
+from tests.metrics.cases import CASES, probabilities
 from tests.metrics.streaming.all_metrics_test import stream
 
 

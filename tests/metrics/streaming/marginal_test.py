@@ -3,8 +3,7 @@ import math
 import pytest
 
 from caltrain_tf import metrics
-from tests.metrics.cases import CASES
-from tests.metrics.cases import probabilities
+from tests.metrics.cases import CASES, probabilities
 from tests.metrics.streaming.all_metrics_test import stream
 
 
