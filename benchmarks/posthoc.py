@@ -19,7 +19,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from caltrain_tf.metrics.inputs import map_blocks
+from caltrain_tf.inputs import map_blocks
 from caltrain_tf.posthoc import (
     MatrixScaling,
     TemperatureScaling,

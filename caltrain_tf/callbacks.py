@@ -16,8 +16,8 @@ import keras
 import numpy as np
 
 from caltrain_tf import checks
+from caltrain_tf.inputs import read
 from caltrain_tf.metrics import negative_log_likelihood
-from caltrain_tf.metrics.inputs import read
 from caltrain_tf.posthoc import TemperatureScaling
 from caltrain_tf.posthoc.data import is_dataset
 

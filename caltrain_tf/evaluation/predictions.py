@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from caltrain_tf import files
 from caltrain_tf.data.corruptions import EXTRA_NAMES, NAMES, SEVERITIES
-from caltrain_tf.metrics.inputs import check_predictions
+from caltrain_tf.inputs import check_predictions
 
 # Batches per call on an accelerator, which is idle between calls.
 _BATCHES_PER_CALL = 8

@@ -10,10 +10,10 @@ from matplotlib.ticker import PercentFormatter
 
 from caltrain_tf import checks
 from caltrain_tf.figures import style
+from caltrain_tf.inputs import read
 from caltrain_tf.metrics import calibration_error, reliability_curve
 from caltrain_tf.metrics.binned import ReliabilityCurve
 from caltrain_tf.metrics.groupwise import group_text, rows_of_groups
-from caltrain_tf.metrics.inputs import read
 
 _BLUE, _ORANGE = style.OKABE_ITO[:2]
 _GAP = {

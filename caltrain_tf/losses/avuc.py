@@ -6,7 +6,7 @@ from keras import ops
 from caltrain_tf import checks
 from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.ops import predictions
-from caltrain_tf.ops.replicas import sum_over_replicas
+from caltrain_tf.replicas import sum_over_replicas
 
 # The smallest denominator, as in the authors' released code.
 SMALLEST_AGREEMENT = 1e-5

@@ -1,6 +1,6 @@
 """Turns formulas into functions of tensors and Keras losses.
 
-Each loss is written once, as a function of a `caltrain_tf.ops.inputs.Batch`
+Each loss is written once, as a function of a `caltrain_tf.inputs.Batch`
 and of the loss's own options:
 
     @loss_function(width=partial(checks.number, low=0.01, closed=True))
@@ -21,9 +21,8 @@ import textwrap
 import keras
 from keras import ops
 
-from caltrain_tf import checks
-from caltrain_tf.ops import inputs
-from caltrain_tf.ops.replicas import replica_count, sum_over_replicas
+from caltrain_tf import checks, inputs
+from caltrain_tf.replicas import replica_count, sum_over_replicas
 
 _TENSORS = """
         y_true: Class ids `(...)`, or label distributions `(..., classes)`;

@@ -5,9 +5,9 @@ from functools import partial
 import keras
 from keras import ops
 
-from caltrain_tf import checks
+from caltrain_tf import checks, inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import inputs, predictions
+from caltrain_tf.ops import predictions
 
 
 @loss_function(

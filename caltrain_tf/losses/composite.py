@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from caltrain_tf import checks
+from caltrain_tf import checks, inputs
 from caltrain_tf.losses.base import (
     SHARED_CHECKS,
     batch_value,
@@ -14,7 +14,6 @@ from caltrain_tf.losses.base import (
     reduce,
 )
 from caltrain_tf.losses.registry import get
-from caltrain_tf.ops import inputs
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")

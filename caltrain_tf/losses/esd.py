@@ -5,12 +5,12 @@ from keras import ops
 
 from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.ops import predictions
-from caltrain_tf.ops.replicas import gather_over_replicas
 from caltrain_tf.ops.ties import (
     is_first_of_ties,
     running_sum_before,
     sums_over_ties,
 )
+from caltrain_tf.replicas import gather_over_replicas
 
 # With a smaller doubt, the confidence is 1 in float64, too.
 _SMALLEST_DOUBT = 2.0**-53

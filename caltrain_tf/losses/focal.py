@@ -5,9 +5,9 @@ import math
 import keras
 from keras import ops
 
-from caltrain_tf import checks
+from caltrain_tf import checks, inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import inputs, predictions
+from caltrain_tf.ops import predictions
 
 FLSD53 = "flsd53"
 # Where 1 - p is 0, its power would have an infinite slope for gamma < 1.

@@ -7,7 +7,7 @@ the other part gets the class ids only.
 import keras
 from keras import ops
 
-from caltrain_tf import checks
+from caltrain_tf import checks, inputs
 from caltrain_tf.losses.base import (
     SHARED,
     SHARED_CHECKS,
@@ -19,8 +19,7 @@ from caltrain_tf.losses.base import (
     reduce,
 )
 from caltrain_tf.losses.registry import get
-from caltrain_tf.ops import inputs
-from caltrain_tf.ops.replicas import sum_over_replicas
+from caltrain_tf.replicas import sum_over_replicas
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")

@@ -11,7 +11,7 @@ from keras import ops
 
 from caltrain_tf import checks
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops.replicas import sum_over_replicas
+from caltrain_tf.replicas import sum_over_replicas
 
 # Largest distance whose square, and sums of many squares, do not overflow
 # float32. Larger ones are those of masked classes, which get no gradient.

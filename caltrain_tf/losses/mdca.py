@@ -3,9 +3,10 @@
 import keras
 from keras import ops
 
+from caltrain_tf import inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import inputs, predictions
-from caltrain_tf.ops.replicas import sum_over_replicas
+from caltrain_tf.ops import predictions
+from caltrain_tf.replicas import sum_over_replicas
 
 
 @loss_function()

@@ -8,12 +8,12 @@ from keras import ops
 from caltrain_tf import checks
 from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.ops import predictions
-from caltrain_tf.ops.replicas import gather_over_replicas
 from caltrain_tf.ops.ties import (
     is_first_of_ties,
     running_sum_before,
     sums_over_ties,
 )
+from caltrain_tf.replicas import gather_over_replicas
 
 
 @loss_function(

@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
+from caltrain_tf import inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import inputs, predictions
+from caltrain_tf.ops import predictions
 
 
 @loss_function(per_example=True)

@@ -2,9 +2,10 @@
 
 import keras
 
+from caltrain_tf import inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.losses.sb_ece import ESTIMATORS, SOFT_BIN_CHECKS
-from caltrain_tf.ops import inputs, predictions, soft_binning
+from caltrain_tf.ops import predictions, soft_binning
 
 
 @loss_function(**SOFT_BIN_CHECKS)

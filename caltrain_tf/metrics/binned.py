@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from caltrain_tf import checks
-from caltrain_tf.metrics.inputs import map_blocks, top_labels
+from caltrain_tf.inputs import map_blocks, top_labels
 
 BINNINGS = ("equal_mass", "equal_width")
 ESTIMATORS = ("bin", "label")

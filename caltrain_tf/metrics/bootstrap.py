@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from caltrain_tf import checks
+from caltrain_tf.inputs import read, top_labels
 from caltrain_tf.metrics import binned, scores, selective, unbinned
-from caltrain_tf.metrics.inputs import read, top_labels
 from caltrain_tf.metrics.marginal import marginal_calibration_error
 
 

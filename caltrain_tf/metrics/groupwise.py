@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from caltrain_tf import checks
+from caltrain_tf.inputs import read
 from caltrain_tf.metrics.bootstrap import on_rows
-from caltrain_tf.metrics.inputs import read
 from caltrain_tf.metrics.scores import accuracy
 from caltrain_tf.metrics.selective import coverage_at_risk
 

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from caltrain_tf import checks
+from caltrain_tf.inputs import map_blocks, read, shift_logits
 from caltrain_tf.metrics.binned import (
     Bins,
     check_bins,
@@ -13,7 +14,6 @@ from caltrain_tf.metrics.binned import (
     inner_edges,
     mass_edges,
 )
-from caltrain_tf.metrics.inputs import map_blocks, read, shift_logits
 
 # Columns are copied in groups. 16 float32 are a cache line, so that every line
 # of the array is read once; but a group is no more than 1/16 of the array.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from caltrain_tf.metrics.inputs import (
+from caltrain_tf.inputs import (
     read,
     row_sums,
     shift_logits,

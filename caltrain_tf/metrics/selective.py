@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import digamma
 
 from caltrain_tf import checks
+from caltrain_tf.inputs import top_labels
 from caltrain_tf.metrics.binned import sort_together
-from caltrain_tf.metrics.inputs import top_labels
 
 # How far rounding of weights may move a risk.
 WEIGHT_ROUNDING = 1e-6

@@ -3,7 +3,7 @@
 import numpy as np
 
 from caltrain_tf import checks
-from caltrain_tf.metrics.inputs import read_labels, read_weight
+from caltrain_tf.inputs import read_labels, read_weight
 
 
 def coverage(sets, labels, *, ignore_class=None, sample_weight=None):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from caltrain_tf import checks
+from caltrain_tf.inputs import map_blocks, top_labels
 from caltrain_tf.metrics.binned import EXAMPLES_PER_BLOCK, sort_together
-from caltrain_tf.metrics.inputs import map_blocks, top_labels
 
 # Below it, the factors exp(1 / width) of MMCE's kernel would leave float64.
 SMALLEST_WIDTH = 0.002

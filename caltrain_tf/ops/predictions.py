@@ -8,7 +8,7 @@ import math
 
 from keras import ops
 
-from caltrain_tf.ops.inputs import SMALLEST_PROBABILITY, class_ids, first_argmax
+from caltrain_tf.inputs import SMALLEST_PROBABILITY, class_ids, first_argmax
 
 # How much of the uniform distribution is mixed in before taking an entropy.
 ENTROPY_SMOOTHING = 1e-5

@@ -9,7 +9,7 @@ import math
 
 from keras import ops
 
-from caltrain_tf.ops.replicas import sum_over_replicas
+from caltrain_tf.replicas import sum_over_replicas
 
 # The smallest bin mass that is divided by, in examples.
 SMALLEST_MASS = 1e-5

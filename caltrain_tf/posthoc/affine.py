@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from caltrain_tf import checks, layers
-from caltrain_tf.metrics.inputs import available_cores, shared_threads
+from caltrain_tf.inputs import available_cores, shared_threads
 from caltrain_tf.posthoc import data, regression
 from caltrain_tf.posthoc.base import Calibrator
 from caltrain_tf.posthoc.temperature import most_likely, survey

@@ -10,7 +10,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from caltrain_tf import checks
-from caltrain_tf.metrics.inputs import map_blocks
+from caltrain_tf.inputs import map_blocks
 from caltrain_tf.posthoc import data
 
 FORMAT = "caltrain_tf.posthoc"

@@ -7,8 +7,8 @@ from scipy import stats
 from sklearn.base import clone
 
 from caltrain_tf import checks
+from caltrain_tf.inputs import read, top_labels
 from caltrain_tf.metrics.binned import error_of_confidence
-from caltrain_tf.metrics.inputs import read, top_labels
 from caltrain_tf.metrics.scores import brier_of_examples, nll_of_examples
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc.affine import MatrixScaling, VectorScaling

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import softmax
 
 from caltrain_tf import checks, layers
-from caltrain_tf.metrics.inputs import map_blocks
+from caltrain_tf.inputs import map_blocks
 from caltrain_tf.posthoc import data
 from caltrain_tf.posthoc.base import PostHoc
 

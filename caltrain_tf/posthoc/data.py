@@ -11,8 +11,7 @@ import sys
 import numpy as np
 
 from caltrain_tf import checks
-from caltrain_tf.layers import SMALLEST_PROBABILITY
-from caltrain_tf.metrics.inputs import (
+from caltrain_tf.inputs import (
     as_float,
     check_block,
     map_blocks,
@@ -20,6 +19,7 @@ from caltrain_tf.metrics.inputs import (
     read_weight,
     two_classes,
 )
+from caltrain_tf.layers import SMALLEST_PROBABILITY
 
 # Size of the block that one core works on. It fits into an L2 cache of 2 MiB
 # with one temporary, and is large enough for the cost of calls not to matter.

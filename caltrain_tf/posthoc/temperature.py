@@ -25,8 +25,8 @@ from scipy.optimize import brentq, minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
 from caltrain_tf import checks, layers
+from caltrain_tf.inputs import map_blocks
 from caltrain_tf.metrics.binned import error_of_confidence
-from caltrain_tf.metrics.inputs import map_blocks
 from caltrain_tf.posthoc.base import Calibrator
 
 OBJECTIVES = ("nll", "sb_ece", "hb_ece")

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from caltrain_tf import metrics
-from caltrain_tf.metrics import binned, inputs
+from caltrain_tf import inputs, metrics
+from caltrain_tf.metrics import binned
 from tests.metrics import naive
 from tests.metrics.cases import CASES, probabilities, sample
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
-from caltrain_tf import metrics
-from caltrain_tf.metrics import inputs
+from caltrain_tf import inputs, metrics
 from tests.metrics import naive
 from tests.metrics.cases import OF_SETS, probabilities, sample, tied
 

@@ -3,9 +3,8 @@
 import keras
 from keras import ops
 
-from caltrain_tf import checks
+from caltrain_tf import checks, inputs
 from caltrain_tf.metrics.streaming import histogram
-from caltrain_tf.ops import inputs
 
 
 class StreamingMetric(keras.metrics.Metric):

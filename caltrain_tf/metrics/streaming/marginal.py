@@ -3,11 +3,11 @@
 import keras
 from keras import ops
 
-from caltrain_tf import checks
+from caltrain_tf import checks, inputs
 from caltrain_tf.metrics.binned import check_bins
 from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.base import StreamingMetric
-from caltrain_tf.ops import inputs, predictions
+from caltrain_tf.ops import predictions
 
 # Cells of all classes together, within the bounds per class. Errors of classes
 # cancel, so that each class needs fewer cells if there are more classes.

@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
+from caltrain_tf import inputs
 from caltrain_tf.metrics.streaming.base import StreamingMetric
-from caltrain_tf.ops import inputs, predictions
+from caltrain_tf.ops import predictions
 
 # The smallest normal float32: its logarithm is finite.
 SMALLEST_NORMAL = 1.1754944e-38

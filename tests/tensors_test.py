@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.ops import inputs
+from caltrain_tf import inputs
 
 PROBS = np.array([[0.2, 0.8], [0.6, 0.4]])
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caltrain_tf.metrics import inputs
+from caltrain_tf import inputs
 from tests.metrics import naive
 from tests.metrics.cases import CASES, sample, softmax
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caltrain_tf.ops import replicas
+from caltrain_tf import replicas
 
 
 def test_alone_nothing_happens():
