@@ -37,6 +37,8 @@ LARGEST_LOGIT = 1e30
 # float16, whose gradients end at 65504, its smallest normal number.
 SMALLEST_PROBABILITY = 1e-7
 SMALLEST_FLOAT16_PROBABILITY = 2.0**-14
+# How much of the uniform distribution is mixed in before taking an entropy.
+ENTROPY_SMOOTHING = 1e-5
 # Operations that keep logits logits and probabilities probabilities.
 _TRANSPARENT = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims")
 _PROBABILITIES = (
@@ -87,6 +89,58 @@ class Batch(NamedTuple):
     cross_replica: bool
     smallest: float
     groups: Any = None
+
+    # All methods have finite gradients everywhere, also at logits of -1e30 and
+    # at probabilities of exactly 0 and 1.
+
+    @property
+    def num_classes(self):
+        """K."""
+        return self.predictions.shape[-1]
+
+    def probabilities(self):
+        """Class probabilities `(n, K)`."""
+        if self.from_logits:
+            return ops.softmax(self.predictions, axis=-1)
+        return self.predictions
+
+    def log_probabilities(self, smallest=None):
+        """Log-probabilities `(n, K)`, of probabilities not below `smallest`."""
+        if self.from_logits:
+            return ops.log_softmax(self.predictions, axis=-1)
+        smallest = self.smallest if smallest is None else smallest
+        return ops.log(ops.maximum(self.predictions, smallest))
+
+    def confidence(self):
+        """The largest class probability `(n,)`."""
+        largest = ops.max(self.predictions, axis=-1, keepdims=True)
+        if not self.from_logits:
+            return largest[:, 0]
+        return 1.0 / ops.sum(ops.exp(self.predictions - largest), axis=-1)
+
+    def correctness(self):
+        """1.0 where the predicted class is the label, else 0.0, `(n,)`."""
+        predicted = first_argmax(ops.stop_gradient(self.predictions))
+        return ops.cast(predicted == self.class_ids(), "float32")
+
+    def entropy(self):
+        """Entropy in nats of `(1 - e) p + e / K` with e = 1e-5, `(n,)`."""
+        smoothed = (1.0 - ENTROPY_SMOOTHING) * self.probabilities()
+        smoothed = smoothed + ENTROPY_SMOOTHING / self.num_classes
+        return -ops.sum(smoothed * ops.log(smoothed), axis=-1)
+
+    def class_ids(self):
+        """Class ids `(n,)` as float32; the most probable class of a row."""
+        if len(self.labels.shape) == 1:
+            return self.labels
+        return first_argmax(self.labels)
+
+    def label_distribution(self):
+        """Label distributions `(n, K)`."""
+        if len(self.labels.shape) == 2:
+            return self.labels
+        ids = ops.expand_dims(self.labels, -1)
+        return ops.cast(ids == class_range(self.num_classes), "float32")
 
 
 def standardize(
@@ -175,24 +229,6 @@ def nan_where_invalid(value, batch):
         return value
     valid = batch.valid if len(value.shape) else ops.all(batch.valid)
     return value * ops.where(valid, 1.0, float("nan"))
-
-
-def class_ids(labels):
-    """Class ids `(n,)` as float32.
-
-    For a label distribution it is the most probable class, as in Keras'
-    accuracy.
-    """
-    return labels if len(labels.shape) == 1 else first_argmax(labels)
-
-
-def label_distribution(labels, num_classes):
-    """Label distributions `(n, classes)`."""
-    if len(labels.shape) == 2:
-        return labels
-    return ops.cast(
-        ops.expand_dims(labels, -1) == class_range(num_classes), "float32"
-    )
 
 
 def first_argmax(x):

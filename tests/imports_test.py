@@ -16,11 +16,11 @@ SHARED = {"checks", "files", "inputs", "layers", "replicas"}
 CALLBACKS = ({"losses", "metrics", "posthoc"}, {"keras", "numpy"})
 # room -> (our rooms, outside libraries) that it may import.
 ROOMS = {
-    "ops": (set(), {"keras"}),
-    "losses": ({"ops"}, {"keras"}),
-    "metrics": ({"ops"}, {"keras", "numpy", "scipy"}),
+    "losses": (set(), {"keras"}),
+    # The streaming soft-binned error has the bins of the loss.
+    "metrics": ({"losses"}, {"keras", "numpy", "scipy"}),
     "posthoc": (
-        {"ops", "metrics"},
+        {"metrics"},
         # TensorFlow: for its datasets, where a user hands one over.
         {"keras", "numpy", "scipy", "sklearn", "tensorflow", "threadpoolctl"},
     ),
@@ -32,7 +32,7 @@ ROOMS = {
     ),
     "training": (set(), {"keras", "numpy", "tensorflow", "tqdm"}),
     "evaluation": (
-        {"data", "metrics", "ops", "posthoc"},
+        {"data", "metrics", "posthoc"},
         {"numpy", "pandas", "scipy", "tensorflow", "tqdm"},
     ),
     "figures": ({"metrics"}, {"matplotlib", "numpy", "pandas"}),

@@ -1,11 +1,12 @@
 """Accuracy versus uncertainty calibration with a hard threshold."""
 
+import math
+
 import keras
 from keras import ops
 
 from caltrain_tf import checks
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
 from caltrain_tf.replicas import sum_over_replicas
 
 # The smallest denominator, as in the authors' released code.
@@ -51,10 +52,10 @@ def avuc(batch, *, threshold=None, stop_gradient=False):
     """
     if threshold is None:
         num_classes = batch.predictions.shape[1]
-        threshold = 0.5 * predictions.largest_entropy(num_classes)
-    entropy = predictions.entropy(batch.predictions, batch.from_logits)
+        threshold = 0.5 * math.log(num_classes)
+    entropy = batch.entropy()
     # XLA shares this softmax with the entropy.
-    probs = predictions.probabilities(batch.predictions, batch.from_logits)
+    probs = batch.probabilities()
     confidence = ops.max(probs, axis=-1)
     if stop_gradient:
         confidence = ops.stop_gradient(confidence)
@@ -86,7 +87,7 @@ def accuracy_versus_uncertainty(batch, certainty, uncertainty):
     Returns:
         A scalar; 0 for a batch without any weight.
     """
-    correct = predictions.correctness(batch.labels, batch.predictions)
+    correct = batch.correctness()
     accurate = batch.weight * correct
     inaccurate = batch.weight * (1.0 - correct)
     agreement = accurate * certainty[0] + inaccurate * uncertainty[1]

@@ -7,7 +7,6 @@ from keras import ops
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
 
 
 @loss_function(
@@ -54,13 +53,9 @@ def bsce_gra(batch, *, gamma=5.0, norm=1):
         # The weight, up to 2^(gamma / norm), multiplies the slope 1 / p, which
         # would not be finite in float16.
         smallest = min(smallest * 2 ** (gamma / norm), 0.5)
-    log_probs = predictions.log_probabilities(
-        batch.predictions, batch.from_logits, smallest
-    )
-    probs = ops.stop_gradient(
-        predictions.probabilities(batch.predictions, batch.from_logits)
-    )
-    targets = inputs.label_distribution(batch.labels, probs.shape[1])
+    log_probs = batch.log_probabilities(smallest)
+    probs = ops.stop_gradient(batch.probabilities())
+    targets = batch.label_distribution()
     distance = ops.abs(targets - probs)
     if norm == 1:
         distance = ops.sum(distance, axis=-1)

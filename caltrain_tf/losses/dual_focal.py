@@ -7,7 +7,6 @@ from keras import ops
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
 
 # Where 1 - p + q is 0, its power would have an infinite slope for gamma < 1.
 _SMALLEST_DOUBT = 1e-7
@@ -48,10 +47,8 @@ def dual_focal(batch, *, gamma=5.0):
         Tao et al., "Dual Focal Loss for Calibration", 2023.
     """
     y_pred = batch.predictions
-    log_probs = predictions.log_probabilities(
-        y_pred, batch.from_logits, batch.smallest
-    )
-    probs = predictions.probabilities(y_pred, batch.from_logits)
+    log_probs = batch.log_probabilities()
+    probs = batch.probabilities()
     if len(batch.labels.shape) == 1:
         ids = ops.expand_dims(batch.labels, -1)
         is_label = ids == inputs.class_range(y_pred.shape[1])

@@ -4,8 +4,7 @@ import keras
 from keras import ops
 
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
-from caltrain_tf.ops.ties import (
+from caltrain_tf.losses.ties import (
     is_first_of_ties,
     running_sum_before,
     sums_over_ties,
@@ -55,7 +54,7 @@ def esd(batch):
         Trainable Calibration Measure", 2023.
     """
     confidence, doubt = _confidence_and_doubt(batch)
-    correct = predictions.correctness(batch.labels, batch.predictions)
+    correct = batch.correctness()
     gap, weight = correct - confidence, batch.weight
     if batch.cross_replica:
         together = ops.stack([doubt, gap, weight], axis=1)

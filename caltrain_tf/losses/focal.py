@@ -7,7 +7,6 @@ from keras import ops
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
 
 FLSD53 = "flsd53"
 # Where 1 - p is 0, its power would have an infinite slope for gamma < 1.
@@ -47,15 +46,13 @@ def focal(batch, *, gamma=3.0):
         Mukhoti et al., "Calibrating Deep Neural Networks using Focal Loss",
         2020.
     """
-    log_probs = predictions.log_probabilities(
-        batch.predictions, batch.from_logits, batch.smallest
-    )
+    log_probs = batch.log_probabilities()
     if gamma == FLSD53:
-        of_label = _of_label(ops.stop_gradient(log_probs), batch.labels)
+        of_label = _of_label(ops.stop_gradient(log_probs), batch)
         gamma = ops.where(of_label < math.log(0.2), 5.0, 3.0)
     if len(batch.labels.shape) == 1:
         # The other classes would only be multiplied by 0.
-        log_probs, targets = _of_label(log_probs, batch.labels), 1.0
+        log_probs, targets = _of_label(log_probs, batch), 1.0
     else:
         targets = batch.labels
     # 1 - exp(log p), without the cancellation close to p = 1.
@@ -69,8 +66,8 @@ class Focal(FunctionLoss, function=focal, name="focal"):
     """`focal` as a loss for `model.compile`."""
 
 
-def _of_label(values, labels):
+def _of_label(values, batch):
     """The column `(n, 1)` of `values` that belongs to the label."""
-    ids = ops.expand_dims(inputs.class_ids(labels), -1)
+    ids = ops.expand_dims(batch.class_ids(), -1)
     is_label = ids == inputs.class_range(values.shape[1])
     return ops.sum(ops.where(is_label, values, 0.0), axis=-1, keepdims=True)

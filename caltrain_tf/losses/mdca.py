@@ -3,9 +3,7 @@
 import keras
 from keras import ops
 
-from caltrain_tf import inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
 from caltrain_tf.replicas import sum_over_replicas
 
 
@@ -31,8 +29,8 @@ def mdca(batch):
         Hebbalaguppe et al., "A Stitch in Time Saves Nine: A Train-Time
         Regularizing Loss for Improved Neural Network Calibration", 2022.
     """
-    probs = predictions.probabilities(batch.predictions, batch.from_logits)
-    targets = inputs.label_distribution(batch.labels, probs.shape[1])
+    probs = batch.probabilities()
+    targets = batch.label_distribution()
     return ops.mean(ops.abs(_weighted_mean(probs - targets, batch)))
 
 
@@ -65,8 +63,8 @@ def dca(batch):
         Liang et al., "Improved Trainable Calibration Method for Neural
         Networks on Medical Imaging Classification", 2020.
     """
-    confidence = predictions.confidence(batch.predictions, batch.from_logits)
-    correct = predictions.correctness(batch.labels, batch.predictions)
+    confidence = batch.confidence()
+    correct = batch.correctness()
     excess = ops.expand_dims(confidence - correct, -1)
     return ops.sum(ops.abs(_weighted_mean(excess, batch)))
 

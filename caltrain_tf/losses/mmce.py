@@ -7,8 +7,7 @@ from keras import ops
 
 from caltrain_tf import checks
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
-from caltrain_tf.ops.ties import (
+from caltrain_tf.losses.ties import (
     is_first_of_ties,
     running_sum_before,
     sums_over_ties,
@@ -51,8 +50,8 @@ def mmce(batch, *, width=0.4, weighted=False):
         Kumar et al., "Trainable Calibration Measures for Neural Networks from
         Kernel Mean Embeddings", 2018.
     """
-    confidence = predictions.confidence(batch.predictions, batch.from_logits)
-    correct = predictions.correctness(batch.labels, batch.predictions)
+    confidence = batch.confidence()
+    correct = batch.correctness()
     weight = batch.weight
     if batch.cross_replica:
         together = ops.stack([confidence, correct, weight], axis=1)

@@ -3,9 +3,7 @@
 import keras
 from keras import ops
 
-from caltrain_tf import inputs
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
 
 
 @loss_function(per_example=True)
@@ -31,8 +29,8 @@ def mse(batch):
         Hui and Belkin, "Evaluation of Neural Architectures Trained with Square
         Loss vs Cross-Entropy in Classification Tasks", 2021.
     """
-    probs = predictions.probabilities(batch.predictions, batch.from_logits)
-    targets = inputs.label_distribution(batch.labels, probs.shape[1])
+    probs = batch.probabilities()
+    targets = batch.label_distribution()
     return ops.sum(ops.square(probs - targets), axis=-1)
 
 

@@ -3,9 +3,7 @@
 import keras
 from keras import ops
 
-from caltrain_tf import inputs
 from caltrain_tf.losses.base import FunctionLoss, check_share, loss_function
-from caltrain_tf.ops import predictions
 
 
 @loss_function(per_example=True, label_smoothing=check_share)
@@ -30,10 +28,8 @@ def nll(batch, *, label_smoothing=0.0):
         1.1166
     """
     num_classes = batch.predictions.shape[1]
-    log_probs = predictions.log_probabilities(
-        batch.predictions, batch.from_logits, batch.smallest
-    )
-    targets = inputs.label_distribution(batch.labels, num_classes)
+    log_probs = batch.log_probabilities()
+    targets = batch.label_distribution()
     if label_smoothing:
         targets = (1.0 - label_smoothing) * targets
         targets = targets + label_smoothing / num_classes

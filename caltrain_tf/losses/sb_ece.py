@@ -6,13 +6,13 @@ import keras
 from keras import ops
 
 from caltrain_tf import checks
+from caltrain_tf.losses import soft_bins
 from caltrain_tf.losses.base import FunctionLoss, check_share, loss_function
-from caltrain_tf.ops import predictions, soft_binning
 
 CHANCE = "chance"
 ESTIMATORS = {
-    "bin": soft_binning.binned_error,
-    "label": soft_binning.label_binned_error,
+    "bin": soft_bins.binned_error,
+    "label": soft_bins.label_binned_error,
 }
 
 
@@ -82,8 +82,8 @@ def sb_ece(
     """
     as_released = lower == CHANCE
     lower = 1.0 / batch.predictions.shape[1] if as_released else lower
-    confidence = predictions.confidence(batch.predictions, batch.from_logits)
-    correct = predictions.correctness(batch.labels, batch.predictions)
+    confidence = batch.confidence()
+    correct = batch.correctness()
     mean, scale = ESTIMATORS[binning](
         ops.expand_dims(confidence, -1),
         ops.expand_dims(correct, -1),
@@ -93,7 +93,7 @@ def sb_ece(
         batch.cross_replica,
         smoothed=as_released,
     )
-    return soft_binning.finish(mean, scale, norm, root)
+    return soft_bins.finish(mean, scale, norm, root)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")

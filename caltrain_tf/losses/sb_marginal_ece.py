@@ -2,10 +2,9 @@
 
 import keras
 
-from caltrain_tf import inputs
+from caltrain_tf.losses import soft_bins
 from caltrain_tf.losses.base import FunctionLoss, loss_function
 from caltrain_tf.losses.sb_ece import ESTIMATORS, SOFT_BIN_CHECKS
-from caltrain_tf.ops import predictions, soft_binning
 
 
 @loss_function(**SOFT_BIN_CHECKS)
@@ -50,16 +49,16 @@ def sb_marginal_ece(
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         2021, appendix on multiclass calibration error.
     """
-    probs = predictions.probabilities(batch.predictions, batch.from_logits)
+    probs = batch.probabilities()
     mean, scale = ESTIMATORS[binning](
         probs,
-        inputs.label_distribution(batch.labels, probs.shape[1]),
+        batch.label_distribution(),
         batch.weight,
         (num_bins, temperature, 0.0),
         norm,
         batch.cross_replica,
     )
-    return soft_binning.finish(mean, scale, norm, root)
+    return soft_bins.finish(mean, scale, norm, root)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")

@@ -9,7 +9,6 @@ from keras import ops
 from caltrain_tf import checks
 from caltrain_tf.losses.avuc import accuracy_versus_uncertainty
 from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.ops import predictions
 
 # How far the normalised entropy stays from 0 and 1, where its log-odds are
 # infinite. In float32 a uniform prediction lands on 1 or beyond.
@@ -50,8 +49,8 @@ def soft_avuc(batch, *, threshold=0.5, temperature=0.1):
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
         2021, section 4.2.
     """
-    entropy = predictions.entropy(batch.predictions, batch.from_logits)
-    share = entropy / predictions.largest_entropy(batch.predictions.shape[1])
+    entropy = batch.entropy()
+    share = entropy / math.log(batch.num_classes)
     share = ops.clip(share, _MARGIN, 1.0 - _MARGIN)
     log_odds = ops.log(share) - ops.log1p(-share)
     threshold_log_odds = math.log(threshold) - math.log1p(-threshold)

@@ -6,7 +6,6 @@ from keras import ops
 from caltrain_tf.metrics.binned import check_bins
 from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.base import StreamingMetric
-from caltrain_tf.ops import predictions
 
 # 0.8 MB of state. On outputs of real networks and on samples from calibrated
 # ones, equal-mass errors are off by up to 1.4e-4, or 6e-4 with half the cells.
@@ -156,8 +155,8 @@ class KSError(StreamingMetric):
 
 
 def _add_confidences(state, batch, grid, cells_of):
-    confidence = predictions.confidence(batch.predictions, batch.from_logits)
-    correct = predictions.correctness(batch.labels, batch.predictions)
+    confidence = batch.confidence()
+    correct = batch.correctness()
     cells = cells_of(confidence)
     terms = histogram.terms(
         confidence, correct, batch.sample_weight, cells, grid

@@ -3,11 +3,10 @@
 import keras
 from keras import ops
 
-from caltrain_tf import checks, inputs
+from caltrain_tf import checks
 from caltrain_tf.metrics.binned import check_bins
 from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.base import StreamingMetric
-from caltrain_tf.ops import predictions
 
 # Cells of all classes together, within the bounds per class. Errors of classes
 # cancel, so that each class needs fewer cells if there are more classes.
@@ -96,8 +95,8 @@ class MarginalCalibrationError(StreamingMetric):
 
     def updated(self, state, batch):
         """Returns the state with the probabilities of a batch added."""
-        probs = predictions.probabilities(batch.predictions, self.from_logits)
-        outcome = inputs.label_distribution(batch.labels, self.num_classes)
+        probs = batch.probabilities()
+        outcome = batch.label_distribution()
         num_cells = len(self._grid.centre)
         if self.binning == "equal_mass":
             cells = histogram.probability_cells(probs, num_cells)

@@ -5,7 +5,6 @@ from keras import ops
 
 from caltrain_tf import inputs
 from caltrain_tf.metrics.streaming.base import StreamingMetric
-from caltrain_tf.ops import predictions
 
 # The smallest normal float32: its logarithm is finite.
 SMALLEST_NORMAL = 1.1754944e-38
@@ -44,8 +43,8 @@ class BrierScore(StreamingMetric):
 
     def row_values(self, batch):
         """Squared distances from the label distribution."""
-        probs = predictions.probabilities(batch.predictions, self.from_logits)
-        target = inputs.label_distribution(batch.labels, probs.shape[-1])
+        probs = batch.probabilities()
+        target = batch.label_distribution()
         return ops.sum(ops.square(probs - target), axis=-1)
 
 
@@ -82,10 +81,8 @@ class NegativeLogLikelihood(StreamingMetric):
 
     def row_values(self, batch):
         """Cross-entropies with the label distribution."""
-        logs = predictions.log_probabilities(
-            batch.predictions, self.from_logits
-        )
-        target = inputs.label_distribution(batch.labels, logs.shape[-1])
+        logs = batch.log_probabilities(inputs.SMALLEST_PROBABILITY)
+        target = batch.label_distribution()
         return -ops.sum(target * logs, axis=-1)
 
 
@@ -122,9 +119,9 @@ class AverageUncertainty(StreamingMetric):
 
     def row_values(self, batch):
         """Entropies in nats."""
-        probs = predictions.probabilities(batch.predictions, self.from_logits)
+        probs = batch.probabilities()
         if self.from_logits:
-            logs = predictions.log_probabilities(batch.predictions, True)
+            logs = batch.log_probabilities()
         else:
             logs = ops.log(ops.maximum(probs, SMALLEST_NORMAL))
         return -ops.sum(probs * logs, axis=-1)

@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 from caltrain_tf import checks
+from caltrain_tf.losses import soft_bins
 from caltrain_tf.metrics.binned import ESTIMATORS
 from caltrain_tf.metrics.streaming import histogram
 from caltrain_tf.metrics.streaming.base import StreamingMetric
-from caltrain_tf.ops import predictions, soft_binning
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -80,9 +80,9 @@ class SoftBinnedECE(StreamingMetric):
 
     def updated(self, state, batch):
         """Returns the state with a batch added."""
-        confidence = predictions.confidence(batch.predictions, self.from_logits)
-        correct = predictions.correctness(batch.labels, batch.predictions)
-        membership = soft_binning.soft_membership(
+        confidence = batch.confidence()
+        correct = batch.correctness()
+        membership = soft_bins.soft_membership(
             confidence, self.num_bins, self.temperature
         )
         membership = membership * batch.sample_weight[:, None]
@@ -104,7 +104,7 @@ class SoftBinnedECE(StreamingMetric):
         mass, excess, distance, square, count = ops.unstack(sums, num=5)
         all_mass = ops.sum(mass)
         # As in the loss, whose weights have a mean of 1.
-        smallest = soft_binning.SMALLEST_MASS * all_mass
+        smallest = soft_bins.SMALLEST_MASS * all_mass
         safe_mass = ops.maximum(mass, ops.divide_no_nan(smallest, count))
         scale = 1.0
         if self.binning == "bin":

@@ -1,1 +1,0 @@
-"""Pure functions in `keras.ops` that losses and metrics are made of."""
