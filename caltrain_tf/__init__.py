@@ -13,27 +13,38 @@ from caltrain_tf.losses import CompositeLoss
 
 __version__ = "0.2.0"
 
-_LAZY_ROOMS = (
-    "callbacks",
-    "data",
-    "evaluation",
-    "experiments",
-    "figures",
-    "interop",
-    "models",
-    "ops",
-    "posthoc",
-    "report",
-    "training",
-)
+# The rooms that are imported when they are first used, and the extras of this
+# package that they need beside its dependencies.
+_LAZY_ROOMS = {
+    "callbacks": "",
+    "data": "tensorflow,baselines",
+    "evaluation": "tensorflow,baselines",
+    "experiments": "tensorflow,baselines",
+    "figures": "figures",
+    "interop": "tensorflow,baselines",
+    "models": "baselines",
+    "posthoc": "",
+    "report": "tensorflow,baselines",
+    "training": "tensorflow,baselines",
+}
 
 __all__ = ["CompositeLoss", "layers", "losses", "metrics", *_LAZY_ROOMS]
 
 
 def __getattr__(name):
-    if name in _LAZY_ROOMS:
+    if name not in _LAZY_ROOMS:
+        raise AttributeError(f"module 'caltrain_tf' has no attribute {name!r}")
+    try:
         return importlib.import_module(f"caltrain_tf.{name}")
-    raise AttributeError(f"module 'caltrain_tf' has no attribute {name!r}")
+    except ModuleNotFoundError as error:
+        extras = _LAZY_ROOMS[name]
+        library = (error.name or "").partition(".")[0]
+        if not extras or library == "caltrain_tf":
+            raise
+        raise ImportError(
+            f"`caltrain_tf.{name}` needs {library!r}, which is not "
+            f'installed. Run `pip install "caltrain_tf[{extras}]"`.'
+        ) from error
 
 
 def __dir__():

@@ -12,8 +12,12 @@ import caltrain_tf as ct
 ROOT = pathlib.Path(__file__).parents[1]
 HEAVY = (
     "IPython",
+    "absl",
+    "etils",
+    "jinja2",
     "matplotlib",
     "ml_collections",
+    "pandas",
     "scipy.optimize",
     "sklearn",
     "tensorflow_datasets",
@@ -38,6 +42,28 @@ def test_the_import_is_light():
     # Ours and a few modules of the standard library.
     foreign = [name for name in added if not name.startswith("caltrain_tf")]
     assert len(foreign) < 10, foreign
+
+
+@pytest.mark.parametrize(
+    ("missing", "room", "extra"),
+    [
+        ("matplotlib", "figures", "figures"),
+        ("etils", "training", "tensorflow,baselines"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(missing, room, extra):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; "
+        f"import caltrain_tf as ct; ct.{room}"
+    )
+    errors = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
+    ).stderr
+    last = errors.strip().splitlines()[-1]
+    assert last == (
+        f"ImportError: `caltrain_tf.{room}` needs {missing!r}, which is not "
+        f'installed. Run `pip install "caltrain_tf[{extra}]"`.'
+    )
 
 
 def test_rooms_are_attributes():

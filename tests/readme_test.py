@@ -52,7 +52,8 @@ INLINE = [
 ]
 
 TRAIN = (
-    "pip install -e . && python baselines/cifar/train.py "
+    'pip install -e ".[tensorflow,baselines]" && '
+    "python baselines/cifar/train.py "
     "--config=configs/quickstart.py --primary=focal --secondary=sb_ece"
 )
 SHIFT = "python baselines/shift_benchmark.py --run_dir=runs/focal+sb_ece"
