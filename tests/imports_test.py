@@ -30,7 +30,10 @@ ROOMS = {
         # Keras: it reads folders of images.
         {"keras", "numpy", "sklearn", "tensorflow", "tensorflow_datasets"},
     ),
-    "training": (set(), {"keras", "numpy", "tensorflow", "tqdm"}),
+    "training": (
+        {"losses"},
+        {"filelock", "keras", "numpy", "tensorflow", "tqdm"},
+    ),
     "evaluation": (
         {"data", "metrics", "posthoc"},
         {"numpy", "pandas", "scipy", "tensorflow", "tqdm"},

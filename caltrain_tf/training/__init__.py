@@ -13,7 +13,7 @@ from caltrain_tf.training.run_folder import (
     wait_until_free,
 )
 from caltrain_tf.training.schedule import WarmUpStepDecay
-from caltrain_tf.training.strategy import get_strategy, is_chief
+from caltrain_tf.training.strategy import describe, get_strategy, is_chief
 from caltrain_tf.training.trainer import NonFiniteLossError, Trainer
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Trainer",
     "WarmUpStepDecay",
     "check_config",
+    "describe",
     "get_strategy",
     "interleave",
     "is_chief",

@@ -1,17 +1,14 @@
 """The folder of a run: one configuration, one process at a time."""
 
-import errno
-import fcntl
 import json
+import math
 import os
-import time
+import pathlib
 
+import filelock
 import tensorflow as tf
 
 from caltrain_tf import files
-
-# Errors of `flock` if another process holds the lock.
-_IN_USE = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 
 
 class RunFolder:
@@ -47,59 +44,37 @@ class RunFolder:
 
     def __enter__(self):
         """Takes the lock and compares or writes the configuration."""
-        if self.chief:
-            try:
-                files.as_path(self.path).mkdir(parents=True, exist_ok=True)
-            except (OSError, tf.errors.OpError) as error:
-                raise ValueError(
-                    f"The folder cannot be made: {error}. Take another "
-                    f"`output_dir`. Received: {self.path!r}"
-                ) from error
-            self._take_lock()
-            try:
-                self._check_config()
-            except BaseException:
-                self.__exit__()
-                raise
+        if not self.chief:
+            return self
+        try:
+            files.as_path(self.path).mkdir(parents=True, exist_ok=True)
+        except (OSError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"The folder cannot be made: {error}. Take another "
+                f"`output_dir`. Received: {self.path!r}"
+            ) from error
+        if "://" not in self.path:
+            self._lock = _acquire(self.path)
+        try:
+            file = files.as_path(self.file("config.json"))
+            if file.exists():
+                check_config(self.path, self.config)
+            else:
+                files.write_text(file, json.dumps(self.config, indent=2) + "\n")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error):
         """Releases the lock."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
     def file(self, *names):
         """Returns the path of a file in the folder."""
         return os.path.join(self.path, *names)
-
-    def _take_lock(self):
-        if "://" in self.path:
-            return
-        lock = os.open(self.file(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            is_free = _try_lock(lock, self.path)
-        except BaseException:
-            os.close(lock)
-            raise
-        if not is_free:
-            holder = os.read(lock, 32).decode(errors="replace").strip()
-            os.close(lock)
-            raise ValueError(
-                f"The folder {self.path!r} is in use by another process"
-                f"{f' ({holder})' if holder else ''}. Wait for its end, or "
-                "take another `output_dir`."
-            )
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"pid {os.getpid()}\n".encode(), 0)
-        self._lock = lock
-
-    def _check_config(self):
-        path = files.as_path(self.file("config.json"))
-        if not path.exists():
-            files.write_text(path, json.dumps(self.config, indent=2) + "\n")
-            return
-        check_config(self.path, self.config)
 
 
 def check_config(path, config):
@@ -110,7 +85,13 @@ def check_config(path, config):
         config: The configuration, of JSON types; tuples count as lists.
     """
     there = json.loads((files.as_path(path) / "config.json").read_text())
-    differing = _differences(there, _as_json_types(config))
+    there, here = _flat(there), _flat(_as_json_types(config))
+    absent = "absent"
+    differing = [
+        f"{key}={there.get(key, absent)} there, {here.get(key, absent)} here"
+        for key in sorted({*there, *here})
+        if there.get(key, absent) != here.get(key, absent)
+    ]
     if differing:
         raise ValueError(
             f"The folder {os.fspath(path)!r} holds a run of another "
@@ -126,31 +107,46 @@ def wait_until_free(path, seconds):
         path: The folder.
         seconds: The longest time to wait.
     """
-    end = time.monotonic() + seconds
-    try:
-        lock = os.open(os.path.join(path, ".lock"), os.O_RDWR)
-    except FileNotFoundError:
+    if not os.path.exists(os.path.join(path, ".lock")):
         return
     try:
-        while not _try_lock(lock, path) and time.monotonic() < end:
-            time.sleep(0.1)
-    finally:
-        os.close(lock)
-
-
-def _try_lock(lock, path):
-    """Returns whether this process has acquired the lock."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _lock_of(path).acquire(-1 if seconds == math.inf else seconds):
+            pass
+    except filelock.Timeout:
+        pass
     except OSError as error:
-        if error.errno in _IN_USE:
-            return False
+        raise _no_locks(path, error) from error
+
+
+def _lock_of(path):
+    # A lock belongs to the process, whichever thread acquires or releases it.
+    return filelock.FileLock(os.path.join(path, ".lock"), thread_local=False)
+
+
+def _acquire(path):
+    lock = _lock_of(path)
+    file = pathlib.Path(lock.lock_file)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        holder = file.read_text().strip()
         raise ValueError(
-            f"The folder cannot be locked: {error.strerror}. Network file "
-            "systems may have no locks. Take another `output_dir`. "
-            f"Received: {os.fspath(path)!r}"
-        ) from error
-    return True
+            f"The folder {path!r} is in use by another process"
+            f"{f' ({holder})' if holder else ''}. Wait for its end, or take "
+            "another `output_dir`."
+        ) from None
+    except OSError as error:
+        raise _no_locks(path, error) from error
+    file.write_text(f"pid {os.getpid()}\n")
+    return lock
+
+
+def _no_locks(path, error):
+    return ValueError(
+        f"The folder cannot be locked: {error.strerror}. Network file systems "
+        "may have no locks. Take another `output_dir`. "
+        f"Received: {os.fspath(path)!r}"
+    )
 
 
 def _as_json_types(config):
@@ -161,16 +157,6 @@ def _as_json_types(config):
             f"`config` must be of JSON types: {error}. "
             f"Received: config={config!r}"
         ) from error
-
-
-def _differences(there, here):
-    there, here = _flat(there), _flat(here)
-    absent = "absent"
-    return [
-        f"{key}={there.get(key, absent)} there, {here.get(key, absent)} here"
-        for key in sorted({*there, *here})
-        if there.get(key, absent) != here.get(key, absent)
-    ]
 
 
 def _flat(config, prefix=""):

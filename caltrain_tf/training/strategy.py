@@ -1,14 +1,12 @@
-"""The distribution of training over devices and machines.
-
-`get_strategy` returns the `tf.distribute` strategy for one device, several
-devices or several machines. `TrainingInput` and `evaluation_input` distribute
-batches to its replicas.
-"""
+"""Devices and machines, and the batches that their replicas get."""
 
 import contextlib
+import glob
 import inspect
 import json
 import os
+import shutil
+import warnings
 
 import tensorflow as tf
 
@@ -65,6 +63,42 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
     return _local_strategy(num_gpus)
 
 
+def describe(strategy):
+    """Returns what a strategy runs on, in words.
+
+    Args:
+        strategy: A `tf.distribute.Strategy`.
+
+    Returns:
+        A text such as `8 TPU cores on 1 host`, `2 GPUs (NVIDIA A100)` or
+        `CPU, 2 cores`, and the number of workers if there are several.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> strategy = ct.training.get_strategy(num_gpus=0)
+        >>> ct.training.describe(strategy).startswith("CPU, ")
+        True
+    """
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        cores = _plural(strategy.num_replicas_in_sync, "TPU core")
+        return f"{cores} on {_plural(strategy.extended.num_hosts, 'host')}"
+    devices = strategy.extended.worker_devices
+    gpus = [device for device in devices if "GPU:" in device]
+    if gpus:
+        names = {
+            _gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")
+        }
+        text = f"{_plural(len(gpus), 'GPU')} ({', '.join(sorted(names))})"
+    else:
+        text = f"CPU, {_plural(_cpu_cores(), 'core')}"
+        if len(devices) > 1:
+            text += f", as {len(devices)} devices"
+    if is_multi_worker(strategy):
+        workers = strategy.num_replicas_in_sync // len(devices)
+        text = f"{_plural(workers, 'worker')} of {text} each"
+    return text
+
+
 def is_multi_worker(strategy):
     """Returns whether several Python processes train together."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -86,16 +120,8 @@ def is_chief(strategy):
 class TrainingInput:
     """The training batches of every epoch, distributed to the replicas.
 
-    Args:
-        strategy: The strategy.
-        name: Name used for `source` in error messages.
-        source: As in `Trainer.fit`: a dataset of global batches, a callable of
-            the epoch that returns one, or a callable of `(epoch, context)` that
-            builds one host's part.
-        steps: Number of batches of an epoch; None for all batches.
-
-    Attributes:
-        steps: Number of batches of an epoch.
+    `source` and `steps` are as in `Trainer.fit`; `name` stands for `source` in
+    error messages.
     """
 
     def __init__(self, strategy, name, source, steps=None):
@@ -166,17 +192,11 @@ class TrainingInput:
 
 
 def evaluation_input(strategy, source):
-    """Returns a distributed dataset of every example once, in order.
+    """Returns distributed batches of every example once, in order.
 
-    Args:
-        strategy: The strategy.
-        source: A dataset of global batches `x`, `(x, y)` or `(x, y, weight)`,
-            of which the first batch is the largest; or a callable of `context`
-            that builds one host's part of it.
-
-    Returns:
-        A distributed dataset of `(x, y, weight)`. Every batch has the same
-        size; padding has weight 0, and missing labels are zeros.
+    `source` is as in `Trainer.evaluate`; its first batch is the largest. The
+    batches are `(x, y, weight)` of one size; padding has weight 0, and missing
+    labels are zeros.
     """
     if callable(source):
         return strategy.distribute_datasets_from_function(
@@ -194,15 +214,7 @@ def _distribute(strategy, dataset, in_order=False):
     this, every machine computes the whole batch. If that is too expensive, set
     `AutoShardPolicy.FILE` or `DATA` in the options of the dataset. TensorFlow
     then shards it: each machine reads its own part, and the rows of a batch may
-    change.
-
-    Args:
-        strategy: The strategy.
-        dataset: Global batches, of a static size if there are several replicas.
-        in_order: Whether to ignore such options.
-
-    Returns:
-        A distributed dataset.
+    change. With `in_order`, these options are ignored.
     """
     policy = dataset.options().experimental_distribute.auto_shard_policy
     shards_itself = policy in _OWN_SHARDING and not in_order
@@ -305,14 +317,20 @@ def _tpu_strategy(tpu):
         if tpu != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
-        where = "on this machine" if tpu == "local" else "of that name"
+        return tf.distribute.TPUStrategy(resolver)
+    except Exception as error:
+        advice = (
+            'Use "local" on a TPU VM with the TPU build of TensorFlow, '
+            "`tensorflow-tpu`"
+            if tpu == "local"
+            else "Name a TPU that this machine reaches (`gcloud compute tpus "
+            "tpu-vm list`); finding it by name needs `cloud-tpu-client`"
+        )
         raise ValueError(
-            f'No TPU was found {where}. `tpu` must be "local" on a machine '
-            "with a TPU, or the name of one that this machine reaches; without "
-            f"it, GPUs or the CPU are used. Received: tpu={tpu!r}"
+            f"No TPU was found. {advice}; without `tpu`, GPUs or the CPU are "
+            f"used. Received: tpu={tpu!r}\n"
+            f"Cause: {type(error).__name__}: {error}"
         ) from error
-    return tf.distribute.TPUStrategy(resolver)
 
 
 def _multi_worker_strategy():
@@ -339,6 +357,12 @@ def _let_gpu_memory_grow():
 
 def _local_strategy(num_gpus):
     gpus = tf.config.list_logical_devices("GPU")
+    if num_gpus != 0 and not gpus and _has_nvidia_gpu():
+        warnings.warn(
+            "This machine has an NVIDIA GPU, but TensorFlow does not see it: "
+            'pip install "tensorflow[and-cuda]". The CPU is used instead.',
+            stacklevel=3,
+        )
     count = len(gpus) if num_gpus is None else num_gpus
     is_count = isinstance(count, int) and not isinstance(count, bool)
     if not is_count or not 0 <= count <= len(gpus):
@@ -351,3 +375,26 @@ def _local_strategy(num_gpus):
     if count == 1:
         return tf.distribute.OneDeviceStrategy(gpus[0].name)
     return tf.distribute.MirroredStrategy([gpu.name for gpu in gpus[:count]])
+
+
+def _has_nvidia_gpu():
+    # An empty list, or -1, hides the GPUs on purpose.
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    drivers = glob.glob("/proc/driver/nvidia/gpus/*")
+    return bool(drivers) or shutil.which("nvidia-smi") is not None
+
+
+def _gpu_name(gpu):
+    details = tf.config.experimental.get_device_details(gpu)
+    return details.get("device_name", "unknown model")
+
+
+def _cpu_cores():
+    if hasattr(os, "sched_getaffinity"):  # Not on macOS and Windows.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _plural(count, noun):
+    return f"{count} {noun}{'' if count == 1 else 's'}"

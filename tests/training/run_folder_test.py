@@ -1,5 +1,4 @@
 import errno
-import fcntl
 import json
 import os
 import subprocess
@@ -7,6 +6,7 @@ import sys
 import textwrap
 import threading
 
+import filelock
 import pytest
 
 from caltrain_tf.training import RunFolder, check_config, wait_until_free
@@ -51,11 +51,11 @@ def test_a_kill_gives_the_lock_back(tmp_path):
     # Only the lock, without the seconds that TensorFlow takes to start.
     program = textwrap.dedent(
         f"""
-        import fcntl, os, signal
-        lock = os.open({str(tmp_path / ".lock")!r}, os.O_RDWR | os.O_CREAT)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        print("held", flush=True)
-        signal.pause()
+        import filelock, signal
+        lock = filelock.FileLock({str(tmp_path / ".lock")!r})
+        with lock:
+            print("held", flush=True)
+            signal.pause()
         """
     )
     process = subprocess.Popen(
@@ -96,11 +96,11 @@ def test_waiting_for_the_process_before(tmp_path):
 
 
 def test_file_systems_without_locks_are_refused(tmp_path, monkeypatch):
-    def flock(file, operation):
+    def acquire(lock, timeout):
         raise OSError(errno.ENOLCK, "No locks available")
 
     (tmp_path / ".lock").touch()
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(filelock.FileLock, "acquire", acquire)
     with pytest.raises(ValueError, match="cannot be locked: No locks avail"):
         RunFolder(tmp_path).__enter__()
     with pytest.raises(ValueError, match="cannot be locked: No locks avail"):

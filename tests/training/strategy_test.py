@@ -1,8 +1,12 @@
+import os
+import shutil
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from caltrain_tf.training import get_strategy, is_chief
+from caltrain_tf.training import describe, get_strategy, is_chief
 from caltrain_tf.training.strategy import TrainingInput, evaluation_input
 
 
@@ -55,10 +59,57 @@ def test_a_tpu_that_is_not_there(monkeypatch):
 
     resolvers = tf.distribute.cluster_resolver
     monkeypatch.setattr(resolvers, "TPUClusterResolver", resolve)
-    with pytest.raises(ValueError, match="No TPU was found.*tpu='v5'"):
+    with pytest.raises(ValueError, match="No TPU was found.*tpu='v5'") as seen:
         get_strategy(tpu="v5")
+    # What to do is on the first line, and the cause is not lost.
+    cause = str(seen.value).splitlines()[1]
+    assert (
+        cause == "Cause: ValueError: Please provide a TPU Name to connect to."
+    )
+    assert isinstance(seen.value.__cause__, ValueError)
     with pytest.raises(ValueError, match="tpu=''"):
         get_strategy(tpu="")
+
+
+def test_tensorflow_without_tpu_kernels_says_so():
+    with pytest.raises(ValueError, match="`tensorflow-tpu`") as seen:
+        get_strategy(tpu="local")
+    assert "Cause: " in str(seen.value)
+
+
+class _Gpus:
+    """What `describe` asks of a strategy, for devices that are not here."""
+
+    num_replicas_in_sync = 2
+    extended = types.SimpleNamespace(worker_devices=("/GPU:0", "/GPU:1"))
+
+
+def test_what_it_runs_on(two_replicas, monkeypatch):
+    cores = len(os.sched_getaffinity(0))
+    text = f"CPU, {cores} core{'s' if cores > 1 else ''}"
+    assert describe(get_strategy(num_gpus=0)) == text
+    assert describe(two_replicas) == f"{text}, as 2 devices"
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [1, 2])
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "get_device_details",
+        lambda gpu: {"device_name": "NVIDIA A100"},
+    )
+    assert describe(_Gpus()) == "2 GPUs (NVIDIA A100)"
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_gpu_that_tensorflow_does_not_see(monkeypatch, hidden):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [])
+    if hidden:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+        get_strategy()
+        return
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.warns(UserWarning, match=r"tensorflow\[and-cuda\]"):
+        get_strategy()
+    get_strategy(num_gpus=0)
 
 
 @pytest.mark.parametrize("value", [None, "{}", "not json", "[]"])
