@@ -9,7 +9,6 @@
 """
 
 from caltrain_tf.models.registry import get, load
-from caltrain_tf.models.resnet50 import resnet50
-from caltrain_tf.models.wide_resnet import wide_resnet
+from caltrain_tf.models.resnets import resnet50, wide_resnet
 
 __all__ = ["get", "load", "resnet50", "wide_resnet"]

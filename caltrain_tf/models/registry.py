@@ -9,8 +9,7 @@ import keras
 import numpy as np
 
 from caltrain_tf import files
-from caltrain_tf.models.resnet50 import resnet50
-from caltrain_tf.models.wide_resnet import wide_resnet
+from caltrain_tf.models import resnets
 
 _WIDE_RESNET = re.compile(r"wrn-(\d+)-(\d+)")
 # Suggestions for misspelled names; `get` builds any other WRN-n-k too.
@@ -50,7 +49,7 @@ def get(identifier, **options):
     else:
         name = identifier
     if name == "resnet-50":
-        return resnet50(**options)
+        return resnets.resnet50(**options)
     if isinstance(name, str) and name.endswith(".keras"):
         return _check_fits(load(name), name, **options)
     if name in _applications():
@@ -67,7 +66,7 @@ def get(identifier, **options):
             f"file.{hint} Received: {name!r}"
         )
     depth, width = map(int, match.groups())
-    return wide_resnet(depth, width, **options)
+    return resnets.wide_resnet(depth, width, **options)
 
 
 def load(path):

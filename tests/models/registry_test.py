@@ -12,7 +12,7 @@ from caltrain_tf import files
 
 
 def test_names_stand_for_networks():
-    # `resnet50_test.py` gets its network by name.
+    # `resnets_test.py` gets its network by name.
     model = ct.models.get("wrn-16-2", num_classes=7)
     assert model.name == "wrn-16-2"
     assert model.output_shape == (None, 7)

@@ -1,0 +1,181 @@
+"""Wide residual networks and ResNet-50, as in Uncertainty Baselines."""
+
+import keras
+from keras import layers
+
+from caltrain_tf import checks
+
+
+def wide_resnet(
+    depth, width, input_shape=(32, 32, 3), num_classes=10, name=None
+):
+    """Builds WRN-n-k: n convolutions deep, k times as wide as a ResNet.
+
+    The network has three groups of (n - 4) / 6 pre-activation blocks with 16k,
+    32k and 64k filters; the second and the third group halve the image size. As
+    in Uncertainty Baselines, the shortcut of a block that changes the shape is
+    a 1x1 convolution of the block's input before normalisation. The network has
+    no dropout and no l2 penalty of its own: weight decay is an option of
+    training.
+
+    Args:
+        depth: n, which must be 6m + 4: 10, 16, 22, 28, 40...
+        width: k, at least 1.
+        input_shape: (height, width, channels).
+        num_classes: The number of logits.
+        name: The model's name; `"wrn-<depth>-<width>"` when not given.
+
+    Returns:
+        A `keras.Model` from images to float32 logits `(batch, num_classes)`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> model = ct.models.wide_resnet(10, 1, num_classes=100)
+        >>> model.name, model.output_shape
+        ('wrn-10-1', (None, 100))
+
+    Reference:
+        Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
+    """
+    checks.count("depth", depth)
+    checks.count("width", width)
+    if depth < 10 or (depth - 4) % 6:
+        raise ValueError(
+            "`depth` must be 6m + 4 with m >= 1, such as 10, 16, 22, 28 or 40. "
+            f"Received: depth={depth}"
+        )
+    image = _image(input_shape)
+    x = _convolution(image, 16, 3, name="stem_conv")
+    for group, (filters, strides) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
+        for block in range(1, (depth - 4) // 6 + 1):
+            x = _pre_activation_block(
+                x,
+                filters * width,
+                strides if block == 1 else 1,
+                name=f"group{group}_block{block}",
+            )
+    x = _norm_relu(x, "final_bn", "final_relu")
+    y = _logits(x, num_classes, kernel_initializer="he_normal")
+    return keras.Model(image, y, name=name or f"wrn-{depth}-{width}")
+
+
+def resnet50(input_shape=(224, 224, 3), num_classes=1000, name=None):
+    """Builds ResNet-50 v1.5, which strides in the 3x3 convolutions.
+
+    The network has a 7x7 convolution and a max pooling, both with stride 2,
+    followed by four stages of 3, 4, 6 and 3 bottleneck blocks with 256, 512,
+    1024 and 2048 output channels. It has no l2 penalty of its own: weight decay
+    is an option of training. The order of its weights is that of Uncertainty
+    Baselines, so `set_weights` takes the weights of its ResNet-50.
+
+    Args:
+        input_shape: (height, width, channels).
+        num_classes: The number of logits.
+        name: The model's name; `"resnet-50"` when not given.
+
+    Returns:
+        A `keras.Model` from images to float32 logits `(batch, num_classes)`.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> model = ct.models.resnet50()  # doctest: +SKIP
+        >>> model.count_params()  # doctest: +SKIP
+        25610152
+
+    Reference:
+        He et al., "Deep Residual Learning for Image Recognition", 2015.
+    """
+    image = _image(input_shape)
+    # Pads both sides equally; "same" would pad by 2 and 3.
+    x = layers.ZeroPadding2D(3, name="stem_pad")(image)
+    x = _convolution(x, 64, 7, strides=2, padding="valid", name="stem_conv")
+    x = _norm_relu(x, "stem_bn", "stem_relu")
+    x = layers.MaxPooling2D(3, 2, padding="same", name="stem_pool")(x)
+    stages = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
+    for stage, (num_blocks, filters, strides) in enumerate(stages, 1):
+        for block in range(1, num_blocks + 1):
+            x = _bottleneck_block(
+                x,
+                filters,
+                strides if block == 1 else 1,
+                name=f"stage{stage}_block{block}",
+            )
+    small = keras.initializers.RandomNormal(stddev=0.01)
+    y = _logits(x, num_classes, kernel_initializer=small)
+    return keras.Model(image, y, name=name or "resnet-50")
+
+
+def _pre_activation_block(x, filters, strides, *, name):
+    """Applies two 3x3 convolutions, each after batch norm and ReLU."""
+    y = _norm_relu(x, f"{name}_bn1", f"{name}_relu1")
+    y = _convolution(y, filters, 3, strides=strides, name=f"{name}_conv1")
+    y = _norm_relu(y, f"{name}_bn2", f"{name}_relu2")
+    y = _convolution(y, filters, 3, name=f"{name}_conv2")
+    if strides != 1 or x.shape[-1] != filters:
+        shortcut = f"{name}_shortcut"
+        x = _convolution(x, filters, 1, strides=strides, name=shortcut)
+    return layers.Add(name=f"{name}_add")([x, y])
+
+
+def _bottleneck_block(x, filters, strides, *, name):
+    """Applies a 1x1, a 3x3 and a 1x1 convolution and adds the shortcut."""
+    y = _convolution(x, filters, 1, name=f"{name}_conv1")
+    y = _norm_relu(y, f"{name}_bn1", f"{name}_relu1")
+    y = _convolution(y, filters, 3, strides=strides, name=f"{name}_conv2")
+    y = _norm_relu(y, f"{name}_bn2", f"{name}_relu2")
+    y = _convolution(y, 4 * filters, 1, name=f"{name}_conv3")
+    y = _batch_norm(y, f"{name}_bn3")
+    if strides != 1 or x.shape[-1] != 4 * filters:
+        shortcut = f"{name}_shortcut"
+        x = _convolution(x, 4 * filters, 1, strides=strides, name=shortcut)
+        x = _batch_norm(x, f"{shortcut}_bn")
+    # The order decides the order of the model's weights.
+    y = layers.Add(name=f"{name}_add")([y, x])
+    return layers.ReLU(name=f"{name}_relu3")(y)
+
+
+def _image(input_shape):
+    shape = tuple(input_shape)
+    is_image = len(shape) == 3 and all(
+        isinstance(size, int) and size >= 1 for size in shape
+    )
+    if not is_image:
+        raise ValueError(
+            "`input_shape` must be (height, width, channels), each >= 1. "
+            f"Received: input_shape={input_shape!r}"
+        )
+    return keras.Input(shape, name="image")
+
+
+def _convolution(x, filters, kernel_size, *, name, strides=1, padding="same"):
+    return layers.Conv2D(
+        filters,
+        kernel_size,
+        strides=strides,
+        padding=padding,
+        use_bias=False,
+        kernel_initializer="he_normal",
+        name=name,
+    )(x)
+
+
+def _batch_norm(x, name):
+    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=name)(x)
+
+
+def _norm_relu(x, norm, relu):
+    return layers.ReLU(name=relu)(_batch_norm(x, norm))
+
+
+def _logits(x, num_classes, *, kernel_initializer):
+    checks.count("num_classes", num_classes)
+    # In float32 under any dtype policy: a bfloat16 logit has 8 bits, so
+    # different confidences close to 1 would be rounded to the same value
+    # before a calibration loss sees them.
+    x = layers.GlobalAveragePooling2D(dtype="float32", name="pool")(x)
+    return layers.Dense(
+        num_classes,
+        kernel_initializer=kernel_initializer,
+        dtype="float32",
+        name="logits",
+    )(x)
