@@ -41,11 +41,11 @@ def show(text):
 
 def main(folders):
     """Collects, draws and writes."""
-    from caltrain_tf import report
+    from caltrain_tf.experiments import collect, report
 
     if not folders:
         raise ValueError("Pass the folders of runs.")
-    rows = report.collect(folders, dirichlet=DIRICHLET.value, progress=show)
+    rows = collect.collect(folders, dirichlet=DIRICHLET.value, progress=show)
     text, paths = report.write_report(
         rows,
         OUTPUT.value,

@@ -66,7 +66,7 @@ def main(_):
     """Evaluates each run, and compares them if there are several."""
     import caltrain_tf as ct
     from caltrain_tf import checks
-    from caltrain_tf.experiments import shift
+    from caltrain_tf.experiments import figures, shift
     from caltrain_tf.experiments.train import save_figure
 
     room = ct.data.corruptions
@@ -103,8 +103,8 @@ def main(_):
         folder = _common_folder(RUN_DIR.value)
         for calibrator in ("none", "ts", "ts_sb_ece"):
             means = ct.evaluation.compare_runs(runs, "ece", calibrator)
-            figure = ct.figures.shift_lines(
-                means, "ece", ct.figures.calibrator_label(calibrator)
+            figure = figures.shift_lines(
+                means, "ece", figures.calibrator_label(calibrator)
             )
             path = os.path.join(folder, f"shift_ece_{calibrator}.png")
             save_figure(figure, path)

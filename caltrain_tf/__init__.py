@@ -24,7 +24,6 @@ _LAZY_ROOMS = {
     "interop": "tensorflow,baselines",
     "models": "baselines",
     "posthoc": "",
-    "report": "tensorflow,baselines",
     "training": "tensorflow,baselines",
 }
 

@@ -59,7 +59,6 @@ ROOMS = (
     ct.metrics,
     ct.models,
     ct.posthoc,
-    ct.report,
     ct.training,
 )
 

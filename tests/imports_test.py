@@ -35,28 +35,27 @@ ROOMS = {
         {"filelock", "keras", "numpy", "tensorflow", "tqdm"},
     ),
     "evaluation": (
-        {"data", "metrics", "posthoc"},
-        {"numpy", "pandas", "scipy", "tensorflow", "tqdm"},
+        {"data", "experiments", "metrics", "posthoc"},
+        {"numpy", "tensorflow", "tqdm"},
     ),
-    "figures": ({"metrics"}, {"matplotlib", "numpy", "pandas"}),
+    "figures": ({"metrics"}, {"matplotlib", "numpy"}),
     "experiments": (
         ALL | {"callbacks"},
         {
+            "PIL",
             "absl",
+            "jinja2",
             "keras",
+            "matplotlib",
             "ml_collections",
             "numpy",
             "optuna",
             "pandas",
             "ray",
+            "scipy",
             "tensorflow",
             "tqdm",
         },
-    ),
-    "report": (
-        {"evaluation", "figures", "metrics", "posthoc"},
-        # PIL: for images with few colours.
-        {"PIL", "jinja2", "pandas"},
     ),
     "interop": (
         ALL,

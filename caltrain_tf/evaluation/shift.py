@@ -19,10 +19,7 @@ from caltrain_tf.evaluation.predictions import (
     weights_digest,
 )
 from caltrain_tf.evaluation.results import fit_calibrators
-from caltrain_tf.evaluation.statistics import (
-    masson_loftus_error,
-    standard_error,
-)
+from caltrain_tf.experiments import statistics
 
 COLUMNS = (
     "dataset",
@@ -278,7 +275,7 @@ def means_by_severity(rows, metric="ece"):
         values = _columns(table, severity)
         error = float("nan")
         if min(values.shape) > 1:
-            error = masson_loftus_error(values.T)
+            error = statistics.masson_loftus_error(values.T)
         for calibrator, column in zip(table, values, strict=True):
             means.append(
                 {
@@ -319,7 +316,7 @@ def compare_runs(runs, metric="ece", calibrator="none"):
             "severity": severity,
             "objective": objective,
             "mean": float(np.mean(means)),
-            "error": standard_error(means),
+            "error": statistics.standard_error(means),
             "count": len(means),
         }
         for (severity, objective), means in sorted(values.items())

@@ -6,9 +6,9 @@ import os
 import ml_collections
 import tensorflow as tf
 
-from caltrain_tf import checks, evaluation, figures, files, training
+from caltrain_tf import checks, evaluation, files, training
 from caltrain_tf import data as data_room
-from caltrain_tf.experiments import build
+from caltrain_tf.experiments import build, figures
 from caltrain_tf.experiments.config import run_name
 from caltrain_tf.experiments.train import save_figure
 

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from caltrain_tf import checks, evaluation, files, metrics, training
+from caltrain_tf.experiments import statistics
 from caltrain_tf.experiments.config import BEST, Run, run_name
 from caltrain_tf.experiments.pool import LOG
 from caltrain_tf.experiments.search import (
@@ -185,7 +186,7 @@ def best_trial(trials):
         raise RuntimeError(
             f"All trials failed; the same command tries again. {reasons}"
         )
-    return evaluation.best_within_accuracy(rows)["name"]
+    return statistics.best_within_accuracy(rows)["name"]
 
 
 def tuning_rows(tuning):
@@ -205,7 +206,7 @@ def tuning_rows(tuning):
         for name, trial in tuning.trials.items()
         if trial.result is not None
     }
-    within = evaluation.within_accuracy(list(results.values()))
+    within = statistics.within_accuracy(list(results.values()))
     within = dict(zip(results, within, strict=True))
     most = max(result["accuracy"] for result in results.values())
     rows = []

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pandas as pd
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
@@ -12,7 +11,6 @@ from caltrain_tf import checks
 from caltrain_tf.figures import style
 from caltrain_tf.inputs import read
 from caltrain_tf.metrics import calibration_error, reliability_curve
-from caltrain_tf.metrics.binned import ReliabilityCurve
 from caltrain_tf.metrics.groupwise import group_text, rows_of_groups
 
 _BLUE, _ORANGE = style.OKABE_ITO[:2]
@@ -24,7 +22,7 @@ _GAP = {
 # Bins with fewer predictions are drawn faint: the standard error of their
 # accuracy can be 9 points or more.
 FEW = 30
-_FAINT = 0.25
+FAINT = 0.25
 # Left, bottom, width and height of the histogram, relative to the main axes.
 _HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
 # Margins around the axes and their histogram, in inches.
@@ -96,10 +94,10 @@ def reliability_diagram(
         ).count
     own_figure = ax is None
     if own_figure:
-        (ax,) = _new_axes(1)
-    _draw(ax, curve, counts, title, f"ECE {100 * error:.2f}%")
+        (ax,) = new_axes(1)
+    draw(ax, curve, counts, title, f"ECE {100 * error:.2f}%")
     if own_figure:
-        _draw_legend(ax.figure)
+        draw_legend(ax.figure)
     else:
         ax.legend(
             handles=_handles(),
@@ -140,11 +138,11 @@ def reliability_diagrams(predictions, num_bins=15, from_logits=False):
             "`predictions` must hold at least one pair. "
             f"Received: predictions={predictions!r}"
         )
-    axes = _new_axes(len(predictions))
+    axes = new_axes(len(predictions))
     for ax, (title, pair) in zip(axes, predictions.items(), strict=True):
         reliability_diagram(*pair, num_bins, from_logits, ax, title)
         ax.get_legend().remove()
-    _draw_legend(axes[0].figure)
+    draw_legend(axes[0].figure)
     return axes[0].figure
 
 
@@ -202,7 +200,7 @@ def group_reliability(
     probs, labels = examples.whole()
     parts = [("all", slice(None))]
     parts += [(group_text(group), index) for group, index in rows.items()]
-    axes = _new_axes(len(parts), columns)
+    axes = new_axes(len(parts), columns)
     for ax, (name, index) in zip(axes, parts, strict=True):
         weight = examples.weight
         reliability_diagram(
@@ -215,159 +213,11 @@ def group_reliability(
             sample_weight=weight if weight is None else weight[index],
         )
         ax.get_legend().remove()
-    _draw_legend(axes[0].figure)
+    draw_legend(axes[0].figure)
     return axes[0].figure
 
 
-def reliability_from_rows(
-    rows, calibrator="none", errors=None, num_bins=15, columns=2
-):
-    """Draws a reliability diagram of every objective.
-
-    Each is a `reliability_diagram` of the predictions of all seeds together.
-
-    Args:
-        rows: Reliability rows of one setting, one dictionary per bin of a run:
-            `objective`, `seed`, `calibrator`, `bin` (from 0), `confidence`,
-            `accuracy` and `count`; or a pandas frame of them.
-        calibrator: Name of the calibrator: `none`, `ts` or `ts_sb_ece`.
-        errors: Dictionary from objectives to the ECE in the title, such as the
-            means of `evaluation.summarize_results`. For other objectives, the
-            title has the l2 error of the bins drawn, as "equal-width ECE".
-        num_bins: Number of bins of the rows.
-        columns: Number of diagrams per row.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> rows = [
-        ...     {"objective": name, "seed": 0, "calibrator": "none", "bin": b,
-        ...      "confidence": b / 2 + 0.3, "accuracy": b / 2, "count": 90}
-        ...     for b in (0, 1)
-        ...     for name in ("nll", "focal+sb_ece")
-        ... ]
-        >>> figure = ct.figures.reliability_from_rows(rows, num_bins=2)
-        >>> [ax.get_title("left").splitlines()[0] for ax in figure.axes]
-        ['NLL', 'Focal + SB-ECE']
-    """
-    curves = _curves_by_objective(rows, calibrator, num_bins)
-    axes = _new_axes(len(curves), columns, width=1.9)
-    for ax, (objective, curve) in zip(axes, curves.items(), strict=True):
-        if errors is not None and objective in errors:
-            error = f"ECE {100 * errors[objective]:.2f}%"
-        else:
-            share = curve.count / curve.count.sum()
-            gaps = np.nan_to_num(curve.confidence - curve.accuracy)
-            error = f"equal-width ECE {100 * np.sqrt(share @ gaps**2):.2f}%"
-        # The end of a long name is on the second line.
-        name, *kind = style.objective_label(objective).split(" (")
-        second = " ".join([*(f"({part}" for part in kind), error])
-        _draw(ax, curve, curve.count, f"{name}\n{second}", size=8)
-    _draw_legend(axes[0].figure)
-    return axes[0].figure
-
-
-def accuracy_against_confidence(
-    rows, calibrator="none", num_bins=15, title=None
-):
-    """Draws the accuracy in each bin against its mean confidence.
-
-    Networks are over-confident where their line is below the diagonal and
-    under-confident where it is above. Points are means over the predictions of
-    all seeds. Bins of fewer than 30 predictions are faint points that are not
-    connected to the line; empty bins have no point.
-
-    Args:
-        rows: Reliability rows of one setting, as in `reliability_from_rows`.
-        calibrator: Name of the calibrator: `none`, `ts` or `ts_sb_ece`.
-        num_bins: Number of bins of the rows.
-        title: Title of the figure.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> rows = [
-        ...     {"objective": "nll", "seed": 0, "calibrator": "none", "bin": b,
-        ...      "confidence": b / 2 + 0.3, "accuracy": b / 2, "count": 90}
-        ...     for b in (0, 1)
-        ... ]
-        >>> figure = ct.figures.accuracy_against_confidence(rows, num_bins=2)
-        >>> [text.get_text() for text in figure.legends[0].texts]
-        ['calibrated', 'NLL']
-    """
-    curves = _curves_by_objective(rows, calibrator, num_bins)
-    figure, ax = style.new_axes(4.4, title)
-    _draw_diagonal(ax, label="calibrated")
-    for objective, curve in curves.items():
-        line = style.objective_style(objective).line() | {"markersize": 4}
-        many = curve.count >= FEW
-        ax.plot(
-            curve.confidence[many],
-            curve.accuracy[many],
-            linewidth=1.3,
-            label=style.objective_label(objective),
-            **line,
-        )
-        few = (curve.count > 0) & ~many
-        line |= {"linestyle": "none", "alpha": _FAINT}
-        ax.plot(curve.confidence[few], curve.accuracy[few], **line)
-    ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="Confidence", ylabel="Accuracy")
-    ax.grid(alpha=0.3)
-    style.legend_below(ax)
-    return figure
-
-
-def _curves_by_objective(rows, calibrator, num_bins):
-    """Returns a reliability curve over the runs of each objective.
-
-    In each bin, seeds are weighted by their number of predictions.
-    """
-    frame = pd.DataFrame(rows)
-    style.check_rows("rows", frame)
-    frame = frame[frame["calibrator"] == calibrator]
-    if frame.empty:
-        raise ValueError(
-            "`rows` must hold the calibrator. "
-            f"Received: calibrator={calibrator!r}"
-        )
-    filled = frame[frame["count"] > 0].astype(
-        {"confidence": float, "accuracy": float}
-    )
-    # The tolerance allows for rounded means.
-    places = num_bins * filled["confidence"] - filled["bin"]
-    wrong = filled[~places.between(-1e-5, 1 + 1e-5)]
-    if len(wrong):
-        raise ValueError(
-            f"`rows` must be of {num_bins} equal bins of [0, 1], the first "
-            f"with number 0. Received: bin={wrong['bin'].iloc[0]}, "
-            f"confidence={wrong['confidence'].iloc[0]}"
-        )
-    curves = {}
-    for objective in frame["objective"].unique():
-        runs = filled[filled["objective"] == objective]
-        weights = runs["count"]
-        sums = pd.DataFrame(
-            {
-                "confidence": weights * runs["confidence"],
-                "accuracy": weights * runs["accuracy"],
-                "count": weights,
-            }
-        )
-        sums = sums.groupby(runs["bin"]).sum().reindex(range(num_bins))
-        means = sums[["confidence", "accuracy"]].div(sums["count"], axis=0)
-        curves[objective] = ReliabilityCurve(
-            means["confidence"].to_numpy(),
-            means["accuracy"].to_numpy(),
-            sums["count"].fillna(0).to_numpy(int),
-        )
-    return curves
-
-
-def _new_axes(count, columns=None, width=3.0):
+def new_axes(count, columns=None, width=3.0):
     """Returns axes of a new figure, with space for titles and histograms.
 
     Args:
@@ -376,7 +226,7 @@ def _new_axes(count, columns=None, width=3.0):
         width: Width of the axes, in inches.
 
     Returns:
-        A list of axes, with space above them for `_draw_legend`.
+        A list of axes, with space above them for `draw_legend`.
     """
     columns = min(columns or count, count)
     rows = math.ceil(count / columns)
@@ -397,7 +247,7 @@ def _new_axes(count, columns=None, width=3.0):
     return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
 
 
-def _draw_legend(figure):
+def draw_legend(figure):
     """Draws one legend above all diagrams, where it covers nothing."""
     figure.legend(
         handles=_handles(),
@@ -415,12 +265,13 @@ def _handles():
     ]
 
 
-def _draw_diagonal(ax, **options):
+def draw_diagonal(ax, **options):
+    """Draws the line of a calibrated classifier."""
     line = {"color": style.GREY, "linewidth": 1, "linestyle": "--"}
     ax.plot([0, 1], [0, 1], **line, **options)
 
 
-def _draw(ax, curve, counts, title, error="", size=9):
+def draw(ax, curve, counts, title, error="", size=9):
     """Draws a reliability diagram of equal-width bins, without a legend."""
     num_bins, total = len(curve.count), curve.count.sum()
     left = np.arange(num_bins) / num_bins
@@ -445,12 +296,12 @@ def _draw(ax, curve, counts, title, error="", size=9):
     )
     for bar, gap_bar, count in zip(bars, gaps, counts, strict=True):
         if count < FEW:
-            bar.set_alpha(_FAINT)
+            bar.set_alpha(FAINT)
             gap_bar.set(
-                facecolor=to_rgba(_ORANGE, 0.35 * _FAINT),
-                edgecolor=to_rgba(_ORANGE, _FAINT),
+                facecolor=to_rgba(_ORANGE, 0.35 * FAINT),
+                edgecolor=to_rgba(_ORANGE, FAINT),
             )
-    _draw_diagonal(ax)
+    draw_diagonal(ax)
     ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="Accuracy")
     ax.tick_params(labelbottom=False)
     ax.set_title(title or "", loc="left", fontsize=size)

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-import caltrain_tf as ct
-from caltrain_tf.report.tables import build_tables, of_setting, table_files
+from caltrain_tf.experiments import collect, report
+from caltrain_tf.experiments.tables import build_tables, of_setting, table_files
 
 CIFAR = pathlib.Path(__file__).parents[2] / "baselines" / "cifar"
 DOCS = CIFAR.parents[1] / "docs"
@@ -27,7 +27,7 @@ VARIED = sorted((CIFAR / "results" / "trials" / "memorised").glob("*.csv"))
 
 @pytest.fixture(scope="module")
 def rows():
-    return ct.report.collect(CIFAR / "results")
+    return collect.collect(CIFAR / "results")
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,7 @@ def test_objectives_of_a_setting_have_the_same_seeds(rows):
 def test_the_page_is_made_of_the_rows_again(rows, tmp_path):
     path = tmp_path / "report.html"
     # Of one regime; the others have the same columns.
-    ct.report.write_report(
-        of_setting(rows, rows.results["setting"].iloc[0]), path
-    )
+    report.write_report(of_setting(rows, rows.results["setting"].iloc[0]), path)
     page = path.read_text()
     assert "Pareto" in page and "under shift" in page
     assert rows.left_out.empty

@@ -1,7 +1,7 @@
 import functools
 
 from tests.baselines.scripts import run_here
-from tests.report import fake_runs
+from tests.experiments import finished_runs as fake_runs
 
 run = functools.partial(run_here, "report.py")
 

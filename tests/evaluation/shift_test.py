@@ -13,6 +13,7 @@ import caltrain_tf as ct
 from caltrain_tf import evaluation, files
 from caltrain_tf.data.corruptions import NAMES
 from caltrain_tf.evaluation.shift import COLUMNS
+from caltrain_tf.experiments import statistics
 
 CORRUPTIONS = ("gaussian_noise", "contrast", "snow")
 SEVERITIES = (1, 5)
@@ -501,7 +502,7 @@ def test_means_by_severity():
     np.testing.assert_allclose(
         [row["mean"] for row in means[3:]], values.mean(axis=0)
     )
-    error = evaluation.masson_loftus_error(values)
+    error = statistics.masson_loftus_error(values)
     assert all(row["error"] == error for row in means[3:])
     assert all(np.isnan(row["error"]) for row in means[:3])
 

@@ -11,8 +11,8 @@ import ml_collections
 import numpy as np
 import pytest
 
-import caltrain_tf as ct
 from caltrain_tf import files
+from caltrain_tf.experiments import statistics
 from caltrain_tf.experiments import tune as room
 from caltrain_tf.experiments.pool import Outcome
 from caltrain_tf.experiments.search import trial_name
@@ -264,7 +264,7 @@ def test_a_joint_search(tmp_path):
     rows = [
         {"name": name, **trial.result} for name, trial in tuning.trials.items()
     ]
-    assert tuning.best == ct.evaluation.best_within_accuracy(rows)["name"]
+    assert tuning.best == statistics.best_within_accuracy(rows)["name"]
     config.seed = 1
     # Several at a time are different ones.
     other = quiet_tune(config, tmp_path / "two", CheapPool(slots=5), **options)

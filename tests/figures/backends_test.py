@@ -14,13 +14,6 @@ import caltrain_tf as ct
 figures = ct.figures
 assert "tensorflow" not in sys.modules
 figures.reliability_diagram([[0.9, 0.1], [0.2, 0.8]], [0, 0])
-rows = [
-    {"objective": "nll", "accuracy": 0.9, "ece": 0.1},
-    {"objective": "focal+sb_ece", "accuracy": 0.9, "ece": 0.1},
-]
-figures.accuracy_error_tradeoff(rows)
-means = [{"severity": 1, "calibrator": "ts", "mean": 0.1, "error": 0.01}]
-figures.shift_lines(means)
 assert "tensorflow" not in sys.modules
 """
 

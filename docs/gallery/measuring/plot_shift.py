@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import caltrain_tf as ct
+from caltrain_tf.experiments import figures
 
 # %%
 # Handwritten digits
@@ -78,12 +79,12 @@ rows = ct.evaluation.evaluate_shift(
 print(ct.evaluation.severity_table(rows))
 
 # %%
-ct.figures.shift_lines(ct.evaluation.means_by_severity(rows))
+figures.shift_lines(ct.evaluation.means_by_severity(rows))
 
 # %%
 # Each corruption separately, without scaling:
 
-ct.figures.shift_heatmap(rows)
+figures.shift_heatmap(rows)
 
 # %%
 # The temperatures are fitted to clean images, not to noise or fog: the stronger

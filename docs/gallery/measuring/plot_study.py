@@ -5,12 +5,13 @@ Compare objectives over seeds
 A single run says little: seeds can differ as much as objectives do. This page
 turns the rows of a study, one per run, into means with standard errors, paired
 tests and figures. The rows are those of :doc:`our study </results>`; use
-``ct.report.collect("studies/cifar10")`` for your own.
+``collect.collect("studies/cifar10")`` for your own.
 """
 
 import pathlib
 
 import caltrain_tf as ct
+from caltrain_tf.experiments import collect, figures, statistics
 
 # %%
 # Rows
@@ -20,7 +21,7 @@ import caltrain_tf as ct
 # reads the rows in the repository, of which one of the three settings is kept.
 
 repository = pathlib.Path(ct.__file__).parents[1]
-rows = ct.report.collect(repository / "baselines" / "cifar" / "results")
+rows = collect.collect(repository / "baselines" / "cifar" / "results")
 setting = "cifar10 wrn-10-1 train[:2000] 20 epochs batch 64"
 results = rows.results[rows.results["setting"] == setting]
 print(
@@ -37,17 +38,17 @@ print(
 # As in the paper, the best objective has the lowest error among those that give
 # up less than one point of accuracy.
 
-summaries = ct.evaluation.summarize_results(results)
+summaries = statistics.summarize_results(results)
 for row in summaries:
     best = "*" if row["best"]["ece"] else ""
-    name = ct.figures.objective_label(row["objective"])
+    name = figures.objective_label(row["objective"])
     print(
         f"{name:>28}: accuracy {row['mean']['accuracy']:.2%}, "
         f"ECE {row['mean']['ece']:.2%} ± {row['error']['ece']:.2%} {best}"
     )
 
 # %%
-ct.figures.error_bars_by_objective(summaries)
+figures.error_bars_by_objective(summaries)
 
 # %%
 # Is it more than chance?
@@ -57,7 +58,7 @@ ct.figures.error_bars_by_objective(summaries)
 # Therefore, the differences within seeds are tested, and the p-values are
 # corrected for the number of tests.
 
-for row in ct.evaluation.significance_rows(results):
+for row in statistics.significance_rows(results):
     if row["comparison"] == "primary":
         print(
             f"{row['objective']:>22} - {row['against']:>5}: "
@@ -72,7 +73,7 @@ for row in ct.evaluation.significance_rows(results):
 # The line is the Pareto front: no other mean is better in both accuracy and
 # calibration.
 
-ct.figures.accuracy_error_tradeoff(results)
+figures.accuracy_error_tradeoff(results)
 
 # %%
 # The next figure shows accuracy against confidence over the seeds of each
@@ -80,4 +81,4 @@ ct.figures.accuracy_error_tradeoff(results)
 # are under-confident.
 
 reliability = rows.reliability[rows.reliability["setting"] == setting]
-ct.figures.accuracy_against_confidence(reliability)
+figures.accuracy_against_confidence(reliability)

@@ -1,7 +1,7 @@
 import pytest
 
-import caltrain_tf as ct
-from tests.report import fake_runs
+from caltrain_tf.experiments import collect, report
+from tests.experiments import finished_runs as fake_runs
 
 
 @pytest.fixture(scope="session")
@@ -12,7 +12,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def rows(runs):
-    return ct.report.collect(runs)
+    return collect.collect(runs)
 
 
 @pytest.fixture(scope="session")
@@ -21,5 +21,5 @@ def page(rows, tmp_path_factory):
     path = tmp_path_factory.mktemp("reports") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", "86400")
-        ct.report.write_report(rows, path, command="python report.py 'a b'")
+        report.write_report(rows, path, command="python report.py 'a b'")
     return path

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from caltrain_tf import evaluation
-from caltrain_tf.figures import calibrator_label, objective_label
+from caltrain_tf.experiments import statistics
+from caltrain_tf.experiments.figures import calibrator_label, objective_label
 
 # Title, factor and number of digits of each measure.
 _MEASURES = {
@@ -292,7 +293,7 @@ def _measure_table(results, keys, title, note):
     ]
     if not keys:
         return None
-    summaries = evaluation.summarize_results(results, keys)
+    summaries = statistics.summarize_results(results, keys)
     numbers, texts, best = [], [], []
     for summary in summaries:
         mean, error = summary["mean"], summary["error"]
@@ -385,7 +386,7 @@ def _significance_table(metric, comparison, title, note):
     def build(results, shift):
         if metric not in results or results[metric].isna().all():
             return None
-        tests = pd.DataFrame(evaluation.significance_rows(results, metric))
+        tests = pd.DataFrame(statistics.significance_rows(results, metric))
         if len(tests):
             is_kind = tests["comparison"] == comparison
             tests = tests[is_kind & (tests["count"] > 1)]
@@ -413,7 +414,7 @@ def _shift_table(results, shift):
 
     The best objective of each scaling and severity is marked.
     """
-    summaries = evaluation.summarize_results(results, ["ece"])
+    summaries = statistics.summarize_results(results, ["ece"])
     aside = {s["objective"]: not s["within_accuracy"] for s in summaries}
     lines = []
     for calibrator in shift["calibrator"].unique():

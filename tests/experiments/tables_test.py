@@ -4,9 +4,9 @@ import math
 import pandas as pd
 import pytest
 
-from caltrain_tf.report import tables
-from caltrain_tf.report.collect import make_rows
-from tests.evaluation.rows import run
+from caltrain_tf.experiments import tables
+from caltrain_tf.experiments.collect import make_rows
+from tests.experiments.rows import run
 
 ROWS = [
     run("nll", 0, accuracy=0.90, ece=0.05, brier=0.2, hyperparameters="a"),

@@ -4,9 +4,10 @@ import re
 import pytest
 
 import caltrain_tf as ct
-from caltrain_tf.report.collect import make_rows
-from caltrain_tf.report.findings import findings
-from tests.evaluation.rows import run
+from caltrain_tf.experiments import collect, report
+from caltrain_tf.experiments.collect import make_rows
+from caltrain_tf.experiments.findings import findings
+from tests.experiments.rows import run
 
 VOID = {"meta", "img", "br"}
 SHIFTS = ["ECE under shift", "ECE under shift, after temperature scaling (TS)"]
@@ -45,7 +46,7 @@ def check_form(text):
 
 def write(rows, folder, **options):
     path = folder / "page.html"
-    printed, _ = ct.report.write_report(rows, path, **options)
+    printed, _ = report.write_report(rows, path, **options)
     return path.read_text(), printed
 
 
@@ -120,9 +121,9 @@ def test_nothing_is_drawn_or_marked_that_was_not_run(rows, tmp_path):
 
 def test_a_rebuild_from_the_rows_is_identical(page, tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
-    rows = ct.report.collect(page.with_name("report_rows"))
+    rows = collect.collect(page.with_name("report_rows"))
     again = tmp_path / "again.html"
-    ct.report.write_report(rows, again, command="python report.py 'a b'")
+    report.write_report(rows, again, command="python report.py 'a b'")
     assert again.read_bytes() == page.read_bytes()
     for kind in ("rows", "tables"):
         before = page.with_name(f"report_{kind}")
@@ -228,7 +229,7 @@ ROWS = make_rows([run("nll", 0, accuracy=0.9, ece=0.1)])
 
 def test_everything_is_beside_the_page(tmp_path):
     output = tmp_path / "deep" / "my.report.html"
-    _, paths = ct.report.write_report(ROWS, output)
+    _, paths = report.write_report(ROWS, output)
     assert paths[-1] == str(output)
     files = {p.name for p in (tmp_path / "deep").rglob("*.*")}
     assert {"results.csv", "results.md", "results.tex"} <= files
@@ -239,10 +240,10 @@ def test_everything_is_beside_the_page(tmp_path):
 def test_an_earlier_report_is_replaced_whole(tmp_path, rows):
     output = tmp_path / "report.html"
     left_out = [{"folder": "a", "part": "run", "reason": "b"}]
-    ct.report.write_report(make_rows(ROWS.results, left_out=left_out), output)
+    report.write_report(make_rows(ROWS.results, left_out=left_out), output)
     folder = tmp_path / "report_rows"
     (folder / "notes.csv").write_text("mine")
-    ct.report.write_report(ROWS, output)
+    report.write_report(ROWS, output)
     # No rows of the earlier one are left, and what is not ours is.
     names = {path.name for path in folder.iterdir()}
     assert names == {"results.csv", "notes.csv"}
@@ -252,18 +253,18 @@ def test_other_files_are_kept_unless_asked(tmp_path):
     output = tmp_path / "report.html"
     output.write_text("<html>mine</html>")
     with pytest.raises(ValueError, match="earlier report.*report.html"):
-        ct.report.write_report(ROWS, output)
+        report.write_report(ROWS, output)
     assert output.read_text() == "<html>mine</html>"
     assert not (tmp_path / "report_rows").exists()
-    ct.report.write_report(ROWS, output, overwrite=True)
+    report.write_report(ROWS, output, overwrite=True)
     # The same rows may be there without a page, others may not.
     output.unlink()
-    ct.report.write_report(ROWS, output)
+    report.write_report(ROWS, output)
     output.unlink()
     other = tmp_path / "report_rows" / "left_out.csv"
     other.write_text("mine")
     with pytest.raises(ValueError, match="earlier report.*left_out.csv"):
-        ct.report.write_report(ROWS, output)
+        report.write_report(ROWS, output)
     assert other.read_text() == "mine" and not output.exists()
     with pytest.raises(ValueError, match="must be a file.*folder"):
-        ct.report.write_report(ROWS, tmp_path)
+        report.write_report(ROWS, tmp_path)

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from caltrain_tf import evaluation
-from tests.evaluation.rows import run
+from caltrain_tf.experiments import statistics
+from tests.experiments.rows import run
 
 NAN = float("nan")
 # ECE in percent and its standard error over 10 seeds, of the paper's table of
@@ -53,15 +53,15 @@ def test_masson_loftus_is_the_interaction_of_an_analysis_of_variance():
     subjects = k * ((values.mean(axis=1) - values.mean()) ** 2).sum()
     conditions = n * ((values.mean(axis=0) - values.mean()) ** 2).sum()
     mean_square = (total - subjects - conditions) / ((n - 1) * (k - 1))
-    error = evaluation.masson_loftus_error(values)
+    error = statistics.masson_loftus_error(values)
     assert error == pytest.approx(np.sqrt(mean_square / n))
-    assert error < evaluation.standard_error(values[:, 0]) / 5
+    assert error < statistics.standard_error(values[:, 0]) / 5
 
 
 def test_two_conditions_have_the_error_of_a_paired_test():
     values = np.random.default_rng(0).normal(size=(8, 2))
-    paired = evaluation.standard_error(values[:, 0] - values[:, 1])
-    error = evaluation.masson_loftus_error(values)
+    paired = statistics.standard_error(values[:, 0] - values[:, 1])
+    error = statistics.masson_loftus_error(values)
     assert error == pytest.approx(paired / np.sqrt(2))
 
 
@@ -70,20 +70,20 @@ def test_d_is_the_difference_over_the_pooled_deviation():
     treated, baseline = rng.normal(1, 2, 5), rng.normal(3, 1, 9)
     pooled = (4 * treated.var(ddof=1) + 8 * baseline.var(ddof=1)) / 12
     expected = (baseline.mean() - treated.mean()) / np.sqrt(pooled)
-    d = evaluation.cohens_d(treated, baseline)
+    d = statistics.cohens_d(treated, baseline)
     assert d == pytest.approx(expected) and d > 0
-    assert evaluation.cohens_d(baseline, treated) == pytest.approx(-d)
+    assert statistics.cohens_d(baseline, treated) == pytest.approx(-d)
     # Scale and shift change nothing.
-    d_scaled = evaluation.cohens_d(3 * treated + 1, 3 * baseline + 1)
+    d_scaled = statistics.cohens_d(3 * treated + 1, 3 * baseline + 1)
     assert d_scaled == pytest.approx(d)
-    corrected = evaluation.cohens_d(treated, baseline, corrected=True)
+    corrected = statistics.cohens_d(treated, baseline, corrected=True)
     assert corrected == pytest.approx(d * (1 - 3 / 47))
 
 
 def test_the_correction_takes_out_the_bias():
     rng = np.random.default_rng(0)
     samples = rng.normal(size=(20000, 2, 3))
-    ds = [evaluation.cohens_d(a - 1, b, True) for a, b in samples]
+    ds = [statistics.cohens_d(a - 1, b, True) for a, b in samples]
     # A true effect of 1; without the correction the mean is about 1.25.
     assert np.mean(ds) == pytest.approx(1, abs=0.03)
 
@@ -99,15 +99,15 @@ def test_the_correction_takes_out_the_bias():
     ],
 )
 def test_no_deviation_gives_nan_without_a_warning(samples):
-    assert np.isnan(evaluation.cohens_d(*samples))
-    assert np.isnan(evaluation.cohens_d(*samples, corrected=True))
+    assert np.isnan(statistics.cohens_d(*samples))
+    assert np.isnan(statistics.cohens_d(*samples, corrected=True))
 
 
 def test_the_t_test_and_its_interval_are_those_of_the_differences():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.5, 1, 9), rng.normal(size=9)
-    test = evaluation.paired_test(a, b)
-    error = evaluation.standard_error(a - b)
+    test = statistics.paired_test(a, b)
+    error = statistics.standard_error(a - b)
     assert test.count == 9
     assert test.difference == pytest.approx((a - b).mean())
     assert test.t == pytest.approx((a - b).mean() / error)
@@ -121,7 +121,7 @@ def test_the_t_test_and_its_interval_are_those_of_the_differences():
 def test_all_sign_flips_are_taken(count):
     rng = np.random.default_rng(count)
     a, b = rng.normal(1, 1, count), rng.normal(size=count)
-    test = evaluation.paired_test(a, b)
+    test = statistics.paired_test(a, b)
     means = [
         abs(np.mean(np.array(signs) * (a - b)))
         for signs in itertools.product((-1, 1), repeat=count)
@@ -132,41 +132,41 @@ def test_all_sign_flips_are_taken(count):
 
 
 def test_three_seeds_cannot_go_below_a_quarter():
-    test = evaluation.paired_test([9.0, 9.1, 9.2], [1.0, 1.2, 1.1])
+    test = statistics.paired_test([9.0, 9.1, 9.2], [1.0, 1.2, 1.1])
     assert test.exact_p_value == test.smallest_possible == 0.25
     assert test.t_p_value < 0.001
 
 
 def test_equal_differences_are_as_far_from_0_despite_rounding():
-    test = evaluation.paired_test([0.3, 0.4, 0.5], [0.2, 0.3, 0.4])
+    test = statistics.paired_test([0.3, 0.4, 0.5], [0.2, 0.3, 0.4])
     assert np.isnan(test.t) and np.isnan(test.t_p_value)
     assert test.exact_p_value == 0.25
-    same = evaluation.paired_test([0.1, 0.2], [0.1, 0.2])
+    same = statistics.paired_test([0.1, 0.2], [0.1, 0.2])
     assert same.exact_p_value == 1.0 and np.isnan(same.t)
 
 
 def test_only_common_seeds_are_paired():
-    test = evaluation.paired_test({0: 1.0, 1: 2.0, 7: 9.0}, {1: 5.0, 0: 3.0})
+    test = statistics.paired_test({0: 1.0, 1: 2.0, 7: 9.0}, {1: 5.0, 0: 3.0})
     assert test.count == 2 and test.difference == -2.5
 
 
 def test_many_pairs_take_random_signs():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.4, 1, 30), rng.normal(size=30)
-    test = evaluation.paired_test(a, b)
+    test = statistics.paired_test(a, b)
     assert test.exact_p_value == pytest.approx(test.t_p_value, abs=0.01)
     assert test.smallest_possible == 2.0**-14
-    assert test == evaluation.paired_test(a, b)
-    clear = evaluation.paired_test(a + 100, b)
+    assert test == statistics.paired_test(a, b)
+    clear = statistics.paired_test(a + 100, b)
     assert clear.exact_p_value == clear.smallest_possible
 
 
 def test_bad_pairs_are_errors():
     for a, b in (([], []), ([1.0], [1.0, 2.0]), ({0: 1.0}, {1: 1.0})):
         with pytest.raises(ValueError, match="at least one pair.*Received"):
-            evaluation.paired_test(a, b)
+            statistics.paired_test(a, b)
     with pytest.raises(ValueError, match="both be by seed.*Received"):
-        evaluation.paired_test({0: 1.0}, [1.0])
+        statistics.paired_test({0: 1.0}, [1.0])
 
 
 def holm_by_steps(p_values):
@@ -184,22 +184,22 @@ def test_holm():
     for size in (1, 2, 7):
         p_values = rng.random(size) ** 3
         np.testing.assert_allclose(
-            evaluation.holm(p_values), holm_by_steps(list(p_values))
+            statistics.holm(p_values), holm_by_steps(list(p_values))
         )
     # A test that could not be made does not count.
-    corrected = evaluation.holm([0.01, np.nan, 0.04])
+    corrected = statistics.holm([0.01, np.nan, 0.04])
     np.testing.assert_allclose(corrected, [0.02, np.nan, 0.04])
-    assert evaluation.holm([]).shape == (0,)
+    assert statistics.holm([]).shape == (0,)
 
 
 def test_bad_samples_are_errors():
     for values in ([1.0, 2.0], [[1.0, 2.0]], [[1.0], [2.0]]):
         with pytest.raises(ValueError, match="`values` must be.*shape"):
-            evaluation.masson_loftus_error(values)
+            statistics.masson_loftus_error(values)
     with pytest.raises(ValueError, match="`treated` must be.*Received"):
-        evaluation.cohens_d([], [1.0])
+        statistics.cohens_d([], [1.0])
     with pytest.raises(ValueError, match="`baseline` must be.*Received"):
-        evaluation.cohens_d([1.0], [[1.0]])
+        statistics.cohens_d([1.0], [[1.0]])
 
 
 def test_more_or_less_is_better():
@@ -213,17 +213,17 @@ def test_more_or_less_is_better():
         "temperature_ts": 0,
         "average_uncertainty": 0,
     }
-    assert {name: evaluation.better_sign(name) for name in signs} == signs
+    assert {name: statistics.better_sign(name) for name in signs} == signs
 
 
 def test_bad_rows_are_errors():
     with pytest.raises(ValueError, match="`rows` must not be empty"):
-        evaluation.effect_sizes([])
+        statistics.effect_sizes([])
     rows = [run("nll", 0, ece=0.1), run("nll", 0, ece=0.2)]
     with pytest.raises(ValueError, match="objective='nll', seed=0"):
-        evaluation.effect_sizes(rows)
+        statistics.effect_sizes(rows)
     with pytest.raises(ValueError, match="mean 'ece'.*metric='ece_s'"):
-        evaluation.effect_sizes(rows[:1], "ece_s")
+        statistics.effect_sizes(rows[:1], "ece_s")
 
 
 def test_what_is_not_a_number_does_not_count():
@@ -235,7 +235,7 @@ def test_what_is_not_a_number_does_not_count():
         run("nll+mmce", 2, ece=None),
         run("nll+s_avuc", 0),
     ]
-    (effect,) = evaluation.effect_sizes(rows)
+    (effect,) = statistics.effect_sizes(rows)
     assert (effect["count"], effect["baseline_count"]) == (1, 2)
 
 
@@ -245,11 +245,11 @@ def test_a_frame_is_as_good_as_dictionaries():
         for name in ("nll", "nll+mmce")
         for seed in (0, 1)
     ]
-    for function in (evaluation.effect_sizes, evaluation.significance_rows):
+    for function in (statistics.effect_sizes, statistics.significance_rows):
         np.testing.assert_equal(function(pd.DataFrame(rows)), function(rows))
-    assert evaluation.summarize_results(
+    assert statistics.summarize_results(
         pd.DataFrame(rows), ["ece"]
-    ) == evaluation.summarize_results(rows, ["ece"])
+    ) == statistics.summarize_results(rows, ["ece"])
 
 
 def test_means_and_errors_over_seeds():
@@ -260,13 +260,13 @@ def test_means_and_errors_over_seeds():
         for name, column in zip(("nll", "nll+mmce"), table, strict=True)
         for seed, (accuracy, ece) in enumerate(column)
     ]
-    summaries = evaluation.summarize_results(rows, ["ece"])
+    summaries = statistics.summarize_results(rows, ["ece"])
     assert [s["objective"] for s in summaries] == ["nll", "nll+mmce"]
     for summary, column in zip(summaries, table, strict=True):
         for index, metric in enumerate(("accuracy", "ece")):
             values = column[:, index]
             assert summary["mean"][metric] == pytest.approx(values.mean())
-            error = evaluation.standard_error(values)
+            error = statistics.standard_error(values)
             assert summary["error"][metric] == pytest.approx(error)
             assert summary["count"][metric] == 3
     assert summaries[1]["secondary"] == "mmce"
@@ -280,7 +280,7 @@ def test_the_best_gives_up_less_than_one_percent_of_accuracy():
         run("nll+sb_ece", 0, accuracy=0.93, ece=0.04),
         run("nll", 0, "other", accuracy=0.5, ece=0.5),
     ]
-    summaries = evaluation.summarize_results(rows, ["ece"])
+    summaries = statistics.summarize_results(rows, ["ece"])
     # Against the most accurate primary loss alone, not against SB-ECE.
     within = [s["within_accuracy"] for s in summaries]
     assert within == [True, False, True, True, True]
@@ -288,7 +288,7 @@ def test_the_best_gives_up_less_than_one_percent_of_accuracy():
     assert best == [False, False, True, False, True]
     best = [s["best"]["accuracy"] for s in summaries]
     assert best == [False, False, False, True, True]
-    loose = evaluation.summarize_results(rows, ["ece"], max_accuracy_loss=0.05)
+    loose = statistics.summarize_results(rows, ["ece"], max_accuracy_loss=0.05)
     assert [s["best"]["ece"] for s in loose][:2] == [False, True]
 
 
@@ -297,7 +297,7 @@ def test_without_a_primary_alone_all_are_compared():
         run("nll+mmce", 0, accuracy=0.80, ece=0.01),
         run("nll+sb_ece", 0, accuracy=0.90, ece=0.04),
     ]
-    summaries = evaluation.summarize_results(rows, ["ece"])
+    summaries = statistics.summarize_results(rows, ["ece"])
     assert [s["within_accuracy"] for s in summaries] == [False, True]
 
 
@@ -307,7 +307,7 @@ def test_missing_metrics_are_absent_and_one_run_has_no_error():
         run("focal", 0, accuracy=0.9, ece_dirichlet=None, temperature_ts=2.0),
     ]
     names = ["ece_dirichlet", "temperature_ts"]
-    nll, focal = evaluation.summarize_results(rows, names)
+    nll, focal = statistics.summarize_results(rows, names)
     assert np.isnan(nll["error"]["ece_dirichlet"])
     assert nll["best"]["ece_dirichlet"]
     for part in ("mean", "error", "count", "best"):
@@ -319,9 +319,9 @@ def test_missing_metrics_are_absent_and_one_run_has_no_error():
 
 def test_nothing_to_summarize_is_an_error():
     with pytest.raises(ValueError, match="`rows` must not be empty"):
-        evaluation.summarize_results([])
+        statistics.summarize_results([])
     with pytest.raises(ValueError, match="metric='ece_ts'"):
-        evaluation.summarize_results([run("nll", 0, accuracy=0.9)], ["ece_ts"])
+        statistics.summarize_results([run("nll", 0, accuracy=0.9)], ["ece_ts"])
 
 
 def accuracy_rows(*pairs):
@@ -332,7 +332,7 @@ def accuracy_rows(*pairs):
 
 
 def best(*pairs, **options):
-    return evaluation.best_within_accuracy(accuracy_rows(*pairs), **options)[
+    return statistics.best_within_accuracy(accuracy_rows(*pairs), **options)[
         "id"
     ]
 
@@ -357,7 +357,7 @@ def test_a_wider_tolerance_and_other_keys():
     assert best(*pairs) == 0
     assert best(*pairs, tolerance=0.05) == 1
     rows = [{"top1": 0.9, "ks": 0.2}, {"top1": 0.9, "ks": 0.1}]
-    found = evaluation.best_within_accuracy(rows, "top1", "ks")
+    found = statistics.best_within_accuracy(rows, "top1", "ks")
     assert found is rows[1]
 
 
@@ -371,11 +371,11 @@ def test_a_reference_from_elsewhere():
 
 def test_what_is_not_finite_counts_for_nothing():
     assert best((0.95, 0.1), (NAN, 0.0), (0.99, NAN), (0.8, 0.01)) == 0
-    within = evaluation.within_accuracy(
+    within = statistics.within_accuracy(
         [{"accuracy": value} for value in (NAN, 0.5, float("inf"), 0.495)]
     )
     assert within == [False, True, False, True]
-    assert evaluation.within_accuracy([]) == []
+    assert statistics.within_accuracy([]) == []
 
 
 @pytest.mark.parametrize("pairs", [(), ((NAN, 0.1),), ((0.9, NAN),)])
@@ -422,7 +422,7 @@ def test_effects_are_against_the_same_primary_in_the_same_setting():
         for (setting, name), column in values.items()
         for seed, value in enumerate(column)
     ]
-    effects = evaluation.effect_sizes(rows)
+    effects = statistics.effect_sizes(rows)
     by_name = {(e["setting"], e["objective"]): e for e in effects}
     # MSE alone was not run.
     assert {name for _, name in by_name} == {
@@ -430,11 +430,11 @@ def test_effects_are_against_the_same_primary_in_the_same_setting():
     }
     for (setting, name), effect in by_name.items():
         baseline = values[setting, name.partition("+")[0]]
-        expected = evaluation.cohens_d(values[setting, name], baseline)
+        expected = statistics.cohens_d(values[setting, name], baseline)
         assert effect["d"] == pytest.approx(expected)
         assert effect["count"] == effect["baseline_count"] == 3
         assert effect["metric"] == "ece"
-    means = evaluation.mean_effect_sizes(effects)
+    means = statistics.mean_effect_sizes(effects)
     assert [(m["secondary"], m["interleaved"]) for m in means] == [
         *(("mmce", False), ("mmce", True), ("s_avuc", False))
     ]
@@ -450,14 +450,14 @@ def test_positive_is_better_for_accuracy_too():
         for name, value in (("nll", 0.8), ("nll+mmce", 0.9))
         for seed in range(3)
     ]
-    (effect,) = evaluation.effect_sizes(rows, "accuracy")
+    (effect,) = statistics.effect_sizes(rows, "accuracy")
     assert effect["d"] == pytest.approx(10)
 
 
 def test_the_order_of_the_paper_comes_from_its_table():
-    effects = evaluation.effect_sizes(paper_rows())
+    effects = statistics.effect_sizes(paper_rows())
     assert len(effects) == 7 * 5
-    means = evaluation.mean_effect_sizes(effects)
+    means = statistics.mean_effect_sizes(effects)
     ordered = sorted(means, key=lambda mean: -mean["d"])
     assert [m["secondary"] for m in ordered[:3]] == ["s_avuc", "mmce", "sb_ece"]
     # "d-values obtained here are much larger" than 2.0.
@@ -466,9 +466,9 @@ def test_the_order_of_the_paper_comes_from_its_table():
 
 def test_one_seed_has_no_mean():
     rows = [run(name, 0, ece=0.1) for name in ("nll", "nll+mmce")]
-    effects = evaluation.effect_sizes(rows)
+    effects = statistics.effect_sizes(rows)
     assert len(effects) == 1 and np.isnan(effects[0]["d"])
-    assert evaluation.mean_effect_sizes(effects) == []
+    assert statistics.mean_effect_sizes(effects) == []
 
 
 def seeded_rows():
@@ -498,7 +498,7 @@ def seeded_values(setting, objective):
 
 
 def test_every_secondary_against_its_primary_and_all_against_the_best():
-    found = evaluation.significance_rows(seeded_rows())
+    found = statistics.significance_rows(seeded_rows())
     pairs = {(r["objective"], r["against"], r["comparison"]) for r in found}
     assert pairs == {
         ("nll+mmce", "nll", "primary"),
@@ -512,7 +512,7 @@ def test_every_secondary_against_its_primary_and_all_against_the_best():
     }
     assert len(found) == 2 * len(pairs)
     for row in found:
-        test = evaluation.paired_test(
+        test = statistics.paired_test(
             seeded_values(row["setting"], row["objective"]),
             seeded_values(row["setting"], row["against"]),
         )
@@ -520,7 +520,7 @@ def test_every_secondary_against_its_primary_and_all_against_the_best():
 
 
 def test_the_correction_is_within_a_setting_and_comparison():
-    found = evaluation.significance_rows(seeded_rows())
+    found = statistics.significance_rows(seeded_rows())
     family = [
         row
         for row in found
@@ -528,7 +528,7 @@ def test_the_correction_is_within_a_setting_and_comparison():
     ]
     assert len(family) == 3
     for kind in ("t", "exact"):
-        expected = evaluation.holm(
+        expected = statistics.holm(
             [row[f"{kind}_p_value"] for row in family]
         ).tolist()
         assert [row[f"{kind}_p_holm"] for row in family] == expected
@@ -540,26 +540,26 @@ def test_more_is_better_for_accuracy():
         for name, value in (("nll", 0.8), ("focal", 0.9))
         for seed in (0, 1)
     ]
-    (row,) = evaluation.significance_rows(some, "accuracy")
+    (row,) = statistics.significance_rows(some, "accuracy")
     assert (row["objective"], row["against"]) == ("nll", "focal")
     assert row["difference"] == pytest.approx(-0.1)
 
 
 def test_no_common_seed_is_no_test():
     some = [run("nll", 0, ece=0.2), run("nll+mmce", 1, ece=0.1)]
-    assert evaluation.significance_rows(some) == []
+    assert statistics.significance_rows(some) == []
 
 
 def test_one_seed_says_that_it_can_show_nothing():
     some = [run("nll", 0, ece=0.2), run("nll+mmce", 0, ece=0.1)]
-    row, _ = evaluation.significance_rows(some)
+    row, _ = statistics.significance_rows(some)
     assert row["exact_p_value"] == row["smallest_possible"] == 1.0
     assert np.isnan(row["t_p_holm"])
 
 
 def test_what_is_neither_better_nor_worse_is_not_compared():
     rows = [run("nll", 0, temperature_ts=1.0)]
-    for compare in (evaluation.effect_sizes, evaluation.significance_rows):
+    for compare in (statistics.effect_sizes, statistics.significance_rows):
         with pytest.raises(ValueError, match="metric='temperature_ts'"):
             compare(rows, "temperature_ts")
         with pytest.raises(ValueError, match="`rows` must not be empty"):

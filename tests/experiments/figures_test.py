@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-import caltrain_tf as ct
-from tests.evaluation.rows import run
+from caltrain_tf.experiments import figures, statistics
+from tests.experiments.rows import run
 
 
 def effect(objective, d, metric="ece", setting="s"):
@@ -34,14 +34,14 @@ EFFECTS = [
 
 
 def test_bars_are_means_the_best_at_the_top():
-    figure = ct.figures.effect_size_bars(EFFECTS, title="Effects")
+    figure = figures.effect_size_bars(EFFECTS, title="Effects")
     (ax,) = figure.axes
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels == ["S-AvUC", "MMCE", "S-AvUC\n(interleaved)"]
     assert ax.yaxis_inverted()
     means = {
         (m["secondary"], m["interleaved"], m["metric"]): m["d"]
-        for m in ct.evaluation.mean_effect_sizes(EFFECTS)
+        for m in statistics.mean_effect_sizes(EFFECTS)
     }
     widths = [bar.get_width() for bar in ax.patches]
     assert widths == pytest.approx(list(means.values()))
@@ -50,14 +50,14 @@ def test_bars_are_means_the_best_at_the_top():
     assert [round(middle) for middle in middles] == [1, 0, 2, 1]
     assert middles[0] < middles[3]
     for bar, name in zip(ax.patches, ("mmce", "s_avuc"), strict=False):
-        color = ct.figures.objective_style(f"nll+{name}").color
+        color = figures.objective_style(f"nll+{name}").color
         assert to_hex(bar.get_facecolor()).upper() == color
     assert ax.get_title() == "Effects"
     figure.savefig(io.BytesIO())
 
 
 def test_a_mark_a_setting_and_lines_of_large_and_huge_effects():
-    (ax,) = ct.figures.effect_size_bars(EFFECTS).axes
+    (ax,) = figures.effect_size_bars(EFFECTS).axes
     lines = [line for line in ax.lines if line.get_linestyle() == "--"]
     assert [line.get_xdata()[0] for line in lines] == [0.8, 2.0]
     assert [t.get_text() for t in ax.texts] == ["large 0.8", "huge 2.0"]
@@ -67,7 +67,7 @@ def test_a_mark_a_setting_and_lines_of_large_and_huge_effects():
         if line.get_linestyle() == "None"
     ]
     expected = [
-        (row["d"], ct.figures.objective_style(row["primary"]).marker)
+        (row["d"], figures.objective_style(row["primary"]).marker)
         for row in EFFECTS
         if not np.isnan(row["d"])
     ]
@@ -75,7 +75,7 @@ def test_a_mark_a_setting_and_lines_of_large_and_huge_effects():
 
 
 def test_the_legend_has_metrics_and_primary_losses():
-    figure = ct.figures.effect_size_bars(EFFECTS)
+    figure = figures.effect_size_bars(EFFECTS)
     texts = [text.get_text() for text in figure.legends[0].texts]
     assert texts == ["ECE", "ECE + TS", "NLL", "Focal"]
 
@@ -83,7 +83,7 @@ def test_the_legend_has_metrics_and_primary_losses():
 def test_effects_that_are_no_numbers_are_an_error():
     for effects in ([], [effect("nll+mmce", float("nan"))]):
         with pytest.raises(ValueError, match="`effects` must hold.*Received"):
-            ct.figures.effect_size_bars(effects)
+            figures.effect_size_bars(effects)
 
 
 OBJECTIVES = ("nll", "focal", "nll+mmce", "focal+s_avuc-interleaved")
@@ -96,12 +96,12 @@ def summaries(num_seeds=3):
         for name in OBJECTIVES
         for seed in range(num_seeds)
     ]
-    return ct.evaluation.summarize_results(rows, ["ece"])
+    return statistics.summarize_results(rows, ["ece"])
 
 
 def test_a_bar_an_objective_grouped_by_primary():
     expected = summaries()
-    figure = ct.figures.error_bars_by_objective(expected, title="A set")
+    figure = figures.error_bars_by_objective(expected, title="A set")
     (ax,) = figure.axes
     order = [0, 2, 1, 3]
     labels = [label.get_text() for label in ax.get_yticklabels()]
@@ -116,7 +116,7 @@ def test_a_bar_an_objective_grouped_by_primary():
     places = np.diff(ax.get_yticks())
     assert places[1] > places[0] == places[2]
     for bar, i in zip(ax.patches, order, strict=True):
-        color = ct.figures.objective_style(OBJECTIVES[i]).bar()["facecolor"]
+        color = figures.objective_style(OBJECTIVES[i]).bar()["facecolor"]
         assert bar.get_facecolor()[:3] != (0, 0, 0)
         assert to_hex(bar.get_facecolor()) == to_hex(color)
     assert ax.get_xlabel() == "ECE (%)" and ax.get_title() == "A set"
@@ -125,8 +125,8 @@ def test_a_bar_an_objective_grouped_by_primary():
 
 def test_error_bars_and_the_accuracy_under_the_bars():
     expected = summaries()
-    (ax,) = ct.figures.error_bars_by_objective(expected).axes
-    by_name = {ct.figures.objective_label(s["objective"]): s for s in expected}
+    (ax,) = figures.error_bars_by_objective(expected).axes
+    by_name = {figures.objective_label(s["objective"]): s for s in expected}
     lengths = {}
     for collection, label in zip(
         ax.collections, ax.get_yticklabels(), strict=True
@@ -147,7 +147,7 @@ def test_error_bars_and_the_accuracy_under_the_bars():
 
 
 def test_one_seed_has_no_error_bar():
-    (ax,) = ct.figures.error_bars_by_objective(summaries(1)).axes
+    (ax,) = figures.error_bars_by_objective(summaries(1)).axes
     assert len(ax.patches) == 4 and not ax.collections
     assert all("±" not in text.get_text() for text in ax.texts)
 
@@ -155,7 +155,7 @@ def test_one_seed_has_no_error_bar():
 def test_what_was_not_measured_is_absent():
     some = summaries()
     del some[1]["mean"]["ece"]
-    (ax,) = ct.figures.error_bars_by_objective(some).axes
+    (ax,) = figures.error_bars_by_objective(some).axes
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert "Focal" not in labels and len(ax.patches) == 3
 
@@ -167,8 +167,8 @@ def test_many_names_do_not_overlap():
         for s in ("mmce", "s_avuc", "sb_marginal_ece")
         for end in ("", "-interleaved")
     ]
-    many = ct.evaluation.summarize_results(rows, ["ece"])
-    figure = ct.figures.error_bars_by_objective(many)
+    many = statistics.summarize_results(rows, ["ece"])
+    figure = figures.error_bars_by_objective(many)
     figure.canvas.draw()
     (ax,) = figure.axes
     boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
@@ -181,12 +181,12 @@ def test_many_names_do_not_overlap():
 
 def test_bad_summaries_are_an_error():
     with pytest.raises(ValueError, match="`summaries` must not be empty"):
-        ct.figures.error_bars_by_objective([])
+        figures.error_bars_by_objective([])
     with pytest.raises(ValueError, match="metric='brier'"):
-        ct.figures.error_bars_by_objective(summaries(), "brier")
+        figures.error_bars_by_objective(summaries(), "brier")
     other = [s | {"setting": s["objective"]} for s in summaries()]
     with pytest.raises(ValueError, match="one setting"):
-        ct.figures.error_bars_by_objective(other)
+        figures.error_bars_by_objective(other)
 
 
 PAIR = ("nll", "focal+sb_ece")
@@ -211,7 +211,7 @@ def points(figure):
 
 
 def test_a_point_a_run_and_larger_means():
-    figure = ct.figures.error_against_uncertainty(random_rows(), title="A set")
+    figure = figures.error_against_uncertainty(random_rows(), title="A set")
     (ax,) = figure.axes
     for index, name in enumerate(PAIR):
         runs, mean = points(figure)[2 * index : 2 * index + 2]
@@ -224,7 +224,7 @@ def test_a_point_a_run_and_larger_means():
         np.testing.assert_allclose(mean, [np.mean(expected, axis=0)])
         small, large = ax.lines[2 * index : 2 * index + 2]
         assert small.get_markersize() < large.get_markersize()
-        style = ct.figures.objective_style(name)
+        style = figures.objective_style(name)
         for line in (small, large):
             assert (line.get_color(), line.get_marker()) == style[:2]
             assert line.get_linestyle() == "None"
@@ -240,19 +240,19 @@ def test_runs_without_a_metric_are_absent():
     some[0]["ece"] = float("nan")
     del some[1]["average_uncertainty"]
     some += [run("mse", 0, ece=None, average_uncertainty=0.1)]
-    figure = ct.figures.error_against_uncertainty(some)
+    figure = figures.error_against_uncertainty(some)
     assert [len(each) for each in points(figure)] == [1, 1, 3, 1]
     assert len(figure.legends[0].texts) == 2
 
 
 def test_bad_runs_are_an_error():
     with pytest.raises(ValueError, match="`rows` must not be empty"):
-        ct.figures.error_against_uncertainty([])
+        figures.error_against_uncertainty([])
     with pytest.raises(ValueError, match="'average_uncertainty' and 'brier'"):
-        ct.figures.error_against_uncertainty(random_rows(), "brier")
+        figures.error_against_uncertainty(random_rows(), "brier")
     other = [run("nll", 0, "other", ece=0.1, average_uncertainty=0.1)]
     with pytest.raises(ValueError, match="one setting"):
-        ct.figures.error_against_uncertainty(random_rows() + other)
+        figures.error_against_uncertainty(random_rows() + other)
 
 
 def known_rows():
@@ -271,7 +271,7 @@ def known_rows():
 
 
 def test_the_front_is_that_of_the_means():
-    figure = ct.figures.accuracy_error_tradeoff(known_rows(), title="A set")
+    figure = figures.accuracy_error_tradeoff(known_rows(), title="A set")
     (ax,) = figure.axes
     front = ax.lines[-1]
     np.testing.assert_allclose(front.get_xdata(), [80, 85, 90])
@@ -291,7 +291,7 @@ def test_the_front_is_that_of_the_means():
 
 def test_another_error():
     some = [row | {"ece_ts": row["ece"] / 2} for row in known_rows()]
-    (ax,) = ct.figures.accuracy_error_tradeoff(some, "ece_ts").axes
+    (ax,) = figures.accuracy_error_tradeoff(some, "ece_ts").axes
     np.testing.assert_allclose(ax.lines[-1].get_ydata(), [0.5, 1, 4])
     assert ax.get_ylabel() == "ECE + TS (%)"
 
@@ -309,18 +309,18 @@ def test_it_is_what_comparing_all_pairs_finds(columns):
         )
         for point in points
     ]
-    front = ct.figures.pareto_front(points)
+    front = figures.pareto_front(points)
     assert front.tolist() == expected
     assert 0 < front.sum() < 40
 
 
 def test_equal_points_are_all_on_the_front():
-    front = ct.figures.pareto_front([[1, 1], [1, 1], [2, 1]])
+    front = figures.pareto_front([[1, 1], [1, 1], [2, 1]])
     assert front.tolist() == [True, True, False]
-    assert ct.figures.pareto_front(np.zeros((0, 2))).shape == (0,)
+    assert figures.pareto_front(np.zeros((0, 2))).shape == (0,)
 
 
 def test_bad_points_are_an_error():
     for points in ([1.0, 2.0], [[1.0, np.nan]]):
         with pytest.raises(ValueError, match="`points` must be.*Received"):
-            ct.figures.pareto_front(points)
+            figures.pareto_front(points)

@@ -12,17 +12,17 @@ from typing import NamedTuple
 import jinja2
 from PIL import Image
 
-from caltrain_tf import evaluation, figures, files
-from caltrain_tf.figures import calibrator_label, objective_label
-from caltrain_tf.report import tables as tables_
-from caltrain_tf.report.collect import (
+from caltrain_tf import files
+from caltrain_tf.experiments import figures, statistics
+from caltrain_tf.experiments import tables as tables_
+from caltrain_tf.experiments.collect import (
     ROWS_FILES,
     data_label,
     rows_files,
     setting_title,
 )
-from caltrain_tf.report.findings import SHIFT_COMMAND, findings, word_list
-from caltrain_tf.report.tables import ECE, common_shift
+from caltrain_tf.experiments.findings import SHIFT_COMMAND, findings, word_list
+from caltrain_tf.experiments.tables import ECE, common_shift
 
 # Text by which an earlier report is recognised.
 GENERATOR = "caltrain_tf report"
@@ -141,7 +141,7 @@ def _effects(rows):
     effects = [
         effect
         for metric in metrics
-        for effect in evaluation.effect_sizes(rows.results, metric)
+        for effect in statistics.effect_sizes(rows.results, metric)
         if not math.isnan(effect["d"])
     ]
     if not effects:
@@ -164,7 +164,7 @@ def _bars(metric, what):
     def draw(rows):
         if not _has(rows.results, metric):
             return None
-        summaries = evaluation.summarize_results(rows.results, [metric])
+        summaries = statistics.summarize_results(rows.results, [metric])
         caption = (
             f"{what} of the test split by objective, with its accuracy under "
             "each bar. Means over seeds, bars ±1 standard error over them; "
@@ -233,7 +233,7 @@ def _reliability(calibrator):
         if _has(rows.results, key):
             errors = {
                 summary["objective"]: summary["mean"][key]
-                for summary in evaluation.summarize_results(rows.results, [key])
+                for summary in statistics.summarize_results(rows.results, [key])
                 if key in summary["mean"]
             }
         caption = (
@@ -309,7 +309,7 @@ def _after(calibrator):
         return ""
     if calibrator == "ts":
         return ", after temperature scaling (TS)"
-    return f", with {calibrator_label(calibrator)}"
+    return f", with {figures.calibrator_label(calibrator)}"
 
 
 def _page(rows, tables, command, progress):
@@ -370,14 +370,14 @@ def _page(rows, tables, command, progress):
     objectives = rows.results["objective"].nunique()
     data = dict.fromkeys(setting.split()[0] for setting in settings)
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("caltrain_tf", "report"),
+        loader=jinja2.PackageLoader("caltrain_tf", "experiments"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
     package = importlib.import_module(__name__.partition(".")[0])
-    return environment.get_template("page.html.j2").render(
+    return environment.get_template("report.html.j2").render(
         generator=GENERATOR,
         title=f"Calibration of {_count(objectives, 'objective')} on "
         f"{word_list([data_label(name) for name in data])}",
@@ -506,7 +506,7 @@ def _trained(results):
         lambda numbers: tuple(sorted(numbers))
     )
     parts = [
-        f"{word_list(list(map(objective_label, names)))} with "
+        f"{word_list(list(map(figures.objective_label, names)))} with "
         f"{'seeds' if len(numbers) > 1 else 'seed'} "
         f"{word_list(list(map(str, numbers)))}"
         for numbers, names in seeds.groupby(seeds, sort=False).groups.items()

@@ -2,9 +2,9 @@
 
 import math
 
-from caltrain_tf import evaluation
-from caltrain_tf.figures import calibrator_label, objective_label
-from caltrain_tf.report.tables import common_shift, shift_images, text_of
+from caltrain_tf.experiments import statistics
+from caltrain_tf.experiments.figures import calibrator_label, objective_label
+from caltrain_tf.experiments.tables import common_shift, shift_images, text_of
 
 SHIFT_COMMAND = "python baselines/shift_benchmark.py --run_dir=RUNS"
 
@@ -23,12 +23,12 @@ def findings(results, shift):
     keys = [key for key in keys if results[key].notna().any()]
     summaries = {
         summary["objective"]: summary
-        for summary in evaluation.summarize_results(results, keys)
+        for summary in statistics.summarize_results(results, keys)
     }
     best = next(s for s in summaries.values() if s["best"].get("ece"))
     tests = {
         test["objective"]: test
-        for test in evaluation.significance_rows(results)
+        for test in statistics.significance_rows(results)
         if test["comparison"] == "primary"
     }
     return [

@@ -7,14 +7,15 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import files
-from caltrain_tf.report.collect import (
+from caltrain_tf.experiments import collect, report
+from caltrain_tf.experiments.collect import (
     _hyperparameters,
     _setting_names,
     make_rows,
     rows_files,
     setting_title,
 )
-from tests.report import fake_runs
+from tests.experiments import finished_runs as fake_runs
 
 SETTING = "digits wrn-10-1 16 epochs batch 64"
 RUN = {
@@ -81,8 +82,8 @@ def test_reliability_is_that_of_a_naive_loop(runs, rows):
 
 def test_dirichlet_only_where_asked_for(runs):
     folder = runs / "nll" / "seed0"
-    assert "ece_dirichlet" not in ct.report.collect(folder).results
-    asked = ct.report.collect(folder, dirichlet=True).results.iloc[0]
+    assert "ece_dirichlet" not in collect.collect(folder).results
+    asked = collect.collect(folder, dirichlet=True).results.iloc[0]
     load = ct.evaluation.load_predictions
     calibrator = ct.posthoc.DirichletCalibration().fit(
         *load(folder / "predictions" / "calibration.npz")
@@ -104,7 +105,7 @@ def test_the_order_is_that_of_the_paper(tmp_path):
         ("nll", None, False),
     )
     fake_runs.write_runs(tmp_path, objectives, seeds=(0,))
-    collected = ct.report.collect(tmp_path)
+    collected = collect.collect(tmp_path)
     expected = [
         *("nll", "nll+s_avuc", "nll+s_avuc-interleaved"),
         *("focal", "focal+sb_ece", "focal+a_new_loss", "mse"),
@@ -115,7 +116,7 @@ def test_the_order_is_that_of_the_paper(tmp_path):
 
 def test_rows_come_back_to_the_last_bit(rows, tmp_path):
     folder = write(tmp_path, rows_files(rows))
-    again = ct.report.read_rows(folder)
+    again = collect.read_rows(folder)
     for part, part_again in zip(rows[:3], again[:3], strict=True):
         pd.testing.assert_frame_equal(part, part_again, check_dtype=False)
         numbers = part.select_dtypes("number").to_numpy()
@@ -129,7 +130,7 @@ def test_a_number_that_only_some_runs_have(tmp_path):
     rows = make_rows([RUN, second])
     texts = rows_files(rows)
     assert list(texts) == ["results.csv"]
-    again = ct.report.read_rows(write(tmp_path, texts)).results
+    again = collect.read_rows(write(tmp_path, texts)).results
     assert again["accuracy"][0] == RUN["accuracy"] and again["ece"][0] == 1e-17
     assert list(again["ece_dirichlet"].isna()) == [True, False]
     assert again["hyperparameters"][0] == 'l2 "0.1"'
@@ -151,31 +152,31 @@ def test_bad_files_are_named(tmp_path, text, message):
     head = "setting,objective,primary,secondary,interleaved,seed,accuracy,ece"
     write(tmp_path, {"results.csv": text.format(head=head)})
     with pytest.raises(ValueError, match=message):
-        ct.report.read_rows(tmp_path)
+        collect.read_rows(tmp_path)
 
 
 def test_rows_and_runs_come_together(runs, rows, tmp_path):
     folder = write(tmp_path / "rows", rows_files(rows))
     more = tmp_path / "more"
     fake_runs.write_run(more, "focal", None, False, 0)
-    collected = ct.report.collect([folder, more])
+    collected = collect.collect([folder, more])
     assert list(collected.results["objective"]) == [
         *("nll", "nll", "nll+mmce", "nll+mmce", "focal")
     ]
     with pytest.raises(ValueError, match="with seed 0.*rows'.*seed0'"):
-        ct.report.collect([folder, runs])
+        collect.collect([folder, runs])
     twice = pd.concat([rows.results, rows.results[:1]])
     write(folder, {"results.csv": twice.to_csv(index=False)})
     with pytest.raises(ValueError, match="a run once.*nll with seed 0"):
-        ct.report.collect(folder)
+        collect.collect(folder)
 
 
 def test_a_run_is_read_once_and_may_not_be_in_two_folders(runs, rows, tmp_path):
-    again = ct.report.collect([runs, runs / "nll"]).results
+    again = collect.collect([runs, runs / "nll"]).results
     pd.testing.assert_frame_equal(again, rows.results)
     shutil.copytree(runs / "nll" / "seed1", tmp_path / "copy")
     with pytest.raises(ValueError, match="nll with seed 1.*nll/seed1'.*copy'"):
-        ct.report.collect([runs, tmp_path / "copy"])
+        collect.collect([runs, tmp_path / "copy"])
 
 
 def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
@@ -198,7 +199,7 @@ def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
     (seed0 / "shift.csv").write_text("severity\n")
     (seed0 / "predictions" / "test.npz").write_bytes(b"half")
     shutil.rmtree(folder / "nll" / "seed1" / "predictions")
-    collected = ct.report.collect(folder)
+    collected = collect.collect(folder)
     assert len(collected.results) == 4
     assert pd.isna(collected.results["test_examples"][0])
     reasons = {
@@ -221,24 +222,24 @@ def test_runs_may_be_in_a_bucket(runs, rows):
     for path in runs.rglob("*.*"):
         files.write_bytes(bucket / path.relative_to(runs), path.read_bytes())
     files.write_text(bucket / "half" / "config.json", "{}")
-    collected = ct.report.collect(bucket)
+    collected = collect.collect(bucket)
     pd.testing.assert_frame_equal(collected.results, rows.results)
     assert list(collected.left_out["reason"]) == [
         "not finished: no results.json"
     ]
-    _, paths = ct.report.write_report(collected, "ram://report/out/page.html")
-    again = ct.report.collect(files.as_path(paths[0]).parent)
+    _, paths = report.write_report(collected, "ram://report/out/page.html")
+    again = collect.collect(files.as_path(paths[0]).parent)
     assert rows_files(again) == rows_files(collected)
 
 
 def test_nothing_to_report_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="must be folders of runs.*Received"):
-        ct.report.collect(tmp_path)
+        collect.collect(tmp_path)
     with pytest.raises(ValueError, match="must hold results.csv"):
-        ct.report.read_rows(tmp_path)
+        collect.read_rows(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="No finished run.*no results.json"):
-        ct.report.collect(tmp_path)
+        collect.collect(tmp_path)
 
 
 def test_objectives_share_a_setting_and_nothing_else_does():

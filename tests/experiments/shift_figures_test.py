@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
+from caltrain_tf.experiments import figures
 
 
 def rows():
@@ -24,7 +25,7 @@ def rows():
 
 def test_a_line_a_calibrator_with_error_bars():
     means = ct.evaluation.means_by_severity(rows())
-    figure = ct.figures.shift_lines(means, title="A network")
+    figure = figures.shift_lines(means, title="A network")
     (ax,) = figure.axes
     texts = [text.get_text() for text in figure.legends[0].texts]
     assert texts == ["no scaling", "TS-SB-ECE"]
@@ -50,7 +51,7 @@ def test_the_clean_set_has_no_error():
         {"severity": s, "objective": "nll", "mean": 0.1, "error": float("nan")}
         for s in (0, 1)
     ]
-    figure = ct.figures.shift_lines(means, "accuracy")
+    figure = figures.shift_lines(means, "accuracy")
     (ax,) = figure.axes
     labels = [label.get_text() for label in ax.get_xticklabels()]
     assert labels == ["clean", "1"] and not figure.legends
@@ -64,10 +65,10 @@ def test_objectives_have_their_styles_and_the_legend_is_below():
         for name in names
         for s in (1, 2)
     ]
-    figure = ct.figures.shift_lines(means)
+    figure = figures.shift_lines(means)
     (ax,) = figure.axes
     line = ax.containers[-1][0]
-    style = ct.figures.objective_style("focal+mmce")
+    style = figures.objective_style("focal+mmce")
     assert (line.get_color(), line.get_marker()) == style[:2]
     assert line.get_linestyle() == style.linestyle
     texts = [text.get_text() for text in figure.legends[0].texts]
@@ -79,7 +80,7 @@ def test_objectives_have_their_styles_and_the_legend_is_below():
 
 
 def test_the_heat_map_has_a_cell_a_set():
-    figure = ct.figures.shift_heatmap(rows()[:-2], calibrator="ts_sb_ece")
+    figure = figures.shift_heatmap(rows()[:-2], calibrator="ts_sb_ece")
     ax = figure.axes[0]
     values = ax.images[0].get_array()
     assert values.shape == (3, 3)
@@ -94,6 +95,6 @@ def test_the_heat_map_has_a_cell_a_set():
 
 def test_bad_input_is_an_error():
     with pytest.raises(ValueError, match="`means` must not be empty"):
-        ct.figures.shift_lines([])
+        figures.shift_lines([])
     with pytest.raises(ValueError, match="calibrator='ts'"):
-        ct.figures.shift_heatmap(rows(), calibrator="ts")
+        figures.shift_heatmap(rows(), calibrator="ts")

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-import caltrain_tf as ct
+from caltrain_tf.experiments import figures
 from caltrain_tf.figures import style
 
 PRIMARIES = ("nll", "focal", "mse", "dual_focal", "bsce_gra")
@@ -83,7 +83,7 @@ def test_the_simulation_confuses_red_and_green():
 def test_any_two_objectives_are_told_apart(vision):
     objectives = [*OBJECTIVES, "nll+a_new_loss", "other+mmce"]
     for pair in itertools.combinations(objectives, 2):
-        first, second = map(ct.figures.objective_style, pair)
+        first, second = map(figures.objective_style, pair)
         by_shape = (first.marker, first.filled) != (
             second.marker,
             second.filled,
@@ -95,7 +95,7 @@ def test_any_two_objectives_are_told_apart(vision):
 
 
 def test_the_parts_of_an_objective_have_parts_of_the_style():
-    style = ct.figures.objective_style
+    style = figures.objective_style
     assert len({style(f"nll+{name}").color for name in SECONDARIES}) == 12
     assert style("nll+mmce").color == style("focal+mmce-interleaved").color
     assert len({style(name).color for name in PRIMARIES}) == 5
@@ -110,10 +110,10 @@ def test_the_parts_of_an_objective_have_parts_of_the_style():
 
 
 def test_unknown_names_are_the_same_in_every_process():
-    style = ct.figures.objective_style("my_loss+my_secondary")
+    style = figures.objective_style("my_loss+my_secondary")
     # Fixed here, since the hash of text would differ between processes.
     assert (style.color, style.marker) == ("#B0A060", "h")
-    known = {ct.figures.objective_style(o).color for o in OBJECTIVES}
+    known = {figures.objective_style(o).color for o in OBJECTIVES}
     assert style.color not in known
 
 
@@ -133,7 +133,7 @@ def test_unknown_names_are_the_same_in_every_process():
     ],
 )
 def test_objectives(objective, label):
-    assert ct.figures.objective_label(objective) == label
+    assert figures.objective_label(objective) == label
 
 
 @pytest.mark.parametrize(
@@ -151,15 +151,15 @@ def test_objectives(objective, label):
     ],
 )
 def test_metrics(metric, label, factor):
-    assert ct.figures.metric_label(metric) == label
-    short = ct.figures.metric_label(metric, unit=False)
+    assert figures.metric_label(metric) == label
+    short = figures.metric_label(metric, unit=False)
     assert short == label.split(" (")[0]
-    assert style.metric_factor(metric) == factor
+    assert figures.metric_factor(metric) == factor
 
 
 def test_calibrators():
     names = ("none", "ts", "ts_sb_ece", "dirichlet", "ets", "vector_scaling")
-    assert [ct.figures.calibrator_label(name) for name in names] == [
+    assert [figures.calibrator_label(name) for name in names] == [
         *("no scaling", "TS", "TS-SB-ECE", "Dirichlet"),
         *("ETS", "vector scaling"),
     ]
@@ -169,7 +169,7 @@ def drawn(labels):
     figure, ax = style.new_axes(3)
     for label in labels:
         ax.plot([0, 1], [0, 1], label=label)
-    style.legend_below(ax)
+    figures.legend_below(ax)
     figure.canvas.draw()
     return figure, ax
 
