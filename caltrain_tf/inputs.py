@@ -39,6 +39,11 @@ SMALLEST_PROBABILITY = 1e-7
 SMALLEST_FLOAT16_PROBABILITY = 2.0**-14
 # How much of the uniform distribution is mixed in before taking an entropy.
 ENTROPY_SMOOTHING = 1e-5
+# Smaller probabilities, such as the zeros of a random forest, are raised to
+# this before a calibrator takes their logarithm. It is small enough for the
+# tails of a softmax in float32, which tell temperatures apart, and large enough
+# that one zero does not outweigh all other examples.
+SMALLEST_CALIBRATED = 1e-12
 # Operations that keep logits logits and probabilities probabilities.
 _TRANSPARENT = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims")
 _PROBABILITIES = (
@@ -229,6 +234,18 @@ def nan_where_invalid(value, batch):
         return value
     valid = batch.valid if len(value.shape) else ops.all(batch.valid)
     return value * ops.where(valid, 1.0, float("nan"))
+
+
+def as_logits(predictions, from_probs, multi_label):
+    """Logits `(..., K)`, K >= 2, of predictions as calibrators take them."""
+    if multi_label:
+        predictions = ops.expand_dims(predictions, -1)
+    if predictions.shape[-1] == 1:
+        other = 1 - predictions if from_probs else ops.zeros_like(predictions)
+        predictions = ops.concatenate([other, predictions], axis=-1)
+    if from_probs:
+        return ops.log(ops.maximum(predictions, SMALLEST_CALIBRATED))
+    return predictions
 
 
 def first_argmax(x):

@@ -2,18 +2,16 @@
 
 Calibration layers take logits or probabilities and return calibrated logits;
 `ConformalSet` returns prediction sets. All compute in float32 under any
-precision policy and do not train. Importing `caltrain_tf` registers all layers
-of this file, so that `.keras` files that contain them load.
+precision policy, do not train, and pass Keras masks on. Importing
+`caltrain_tf` registers all layers of this file, so that `.keras` files that
+contain them load.
 """
 
 import keras
 from keras import ops
 
-# Smaller probabilities, such as the zeros of a random forest, are raised to
-# this before their logarithm is taken. It is small enough for the tails of a
-# softmax in float32, which tell temperatures apart, and large enough that one
-# zero does not outweigh all other examples.
-SMALLEST_PROBABILITY = 1e-12
+from caltrain_tf.inputs import as_logits
+
 # Stands for the logarithm of a mixture weight of 0 in float32.
 LOG_OF_NOTHING = -1e30
 
@@ -22,8 +20,8 @@ class PredictionLayer(keras.layers.Layer):
     """Base class of layers that take the predictions of a network.
 
     Args:
-        from_probs: Whether inputs are probabilities. Those below
-            `SMALLEST_PROBABILITY` are raised to it.
+        from_probs: Whether inputs are probabilities. Those below 1e-12 are
+            raised to it.
         multi_label: Whether the last axis holds independent binary problems.
             Otherwise it holds classes, or one binary logit or probability.
         **kwargs: Arguments of `keras.layers.Layer`.
@@ -33,17 +31,12 @@ class PredictionLayer(keras.layers.Layer):
         super().__init__(**{"dtype": "float32", "trainable": False, **kwargs})
         self.from_probs = from_probs
         self.multi_label = multi_label
+        # Padding stays padding for the losses and metrics that follow.
+        self.supports_masking = True
 
     def to_logits(self, inputs):
         """Returns logits `(..., classes)` of at least 2 classes."""
-        if self.multi_label:
-            inputs = ops.expand_dims(inputs, -1)
-        if inputs.shape[-1] == 1:
-            other = 1 - inputs if self.from_probs else ops.zeros_like(inputs)
-            inputs = ops.concatenate([other, inputs], axis=-1)
-        if self.from_probs:
-            inputs = ops.log(ops.maximum(inputs, SMALLEST_PROBABILITY))
-        return inputs
+        return as_logits(inputs, self.from_probs, self.multi_label)
 
     def get_config(self):
         """Returns the arguments of the constructor."""

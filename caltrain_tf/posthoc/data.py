@@ -12,6 +12,7 @@ import numpy as np
 
 from caltrain_tf import checks
 from caltrain_tf.inputs import (
+    SMALLEST_CALIBRATED,
     as_float,
     check_block,
     map_blocks,
@@ -19,7 +20,6 @@ from caltrain_tf.inputs import (
     read_weight,
     two_classes,
 )
-from caltrain_tf.layers import SMALLEST_PROBABILITY
 
 # Size of the block that one core works on. It fits into an L2 cache of 2 MiB
 # with one temporary, and is large enough for the cost of calls not to matter.
@@ -135,7 +135,7 @@ def to_logits(values, from_probs=False, index=None):
     Args:
         values: `(n, K)`, or `(n, 1)`, which become [0, z] or [1 - p, p].
         from_probs: Whether they are probabilities. Those below
-            `SMALLEST_PROBABILITY` are raised to it.
+            `SMALLEST_CALIBRATED` are raised to it.
         index: To check values, the number of the first row, or a function from
             a row to its number, for error messages; otherwise None.
     """
@@ -147,7 +147,7 @@ def to_logits(values, from_probs=False, index=None):
         values = two_classes(values[:, 0], not from_probs)
         values = np.ascontiguousarray(values)
     if from_probs:
-        return np.log(np.maximum(values, SMALLEST_PROBABILITY))
+        return np.log(np.maximum(values, SMALLEST_CALIBRATED))
     return values
 
 
