@@ -13,7 +13,6 @@ K >= 2 classes.
 
 import contextlib
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -537,20 +536,12 @@ def _warn_about_probabilities(predictions):
 # Arrays.
 #
 # Every error names the argument and the first example that is wrong. Values are
-# checked block by block, in the pass in which a metric reads a block anyway, so
-# that no temporary is as large as the input.
+# checked block by block, when a metric reads them, so that no temporary is as
+# large as the input.
 
 # Large enough that the cost of calls and thread switches does not matter, small
-# enough for a cache: half or twice the size takes 1.1 to 1.3 times as long.
+# enough for a cache.
 BLOCK_BYTES = 4 * 1024 * 1024
-# Below this, starting threads takes longer than they save.
-SMALLEST_THREADED_BYTES = 4 * 1024 * 1024
-# The same for threads that have been started already.
-SMALLEST_POOLED_BYTES = 1024 * 1024
-_of_this_thread = threading.local()
-# NumPy reduces short rows one by one. Up to this many classes it is faster to
-# transpose a block and to reduce whole columns.
-LONGEST_SHORT_ROW = 48
 # Its exponential is 0, and products with it are finite.
 LOWEST_LOGIT = -1e4
 
@@ -591,27 +582,13 @@ class Examples(NamedTuple):
             The arrays of all blocks, joined.
         """
 
-        def checked(block, labels, check):
-            check()
-            return function(block, labels)
-
-        return self.map_unchecked(checked)
-
-    def map_unchecked(self, function):
-        """Like `map`, for a `function(block, labels, check)`.
-
-        The function has to call `check()` before it returns, and may pass it
-        the smallest and the largest value of the block if it knows them.
-        """
-
         def of_block(start, stop):
-            block = self._block(start, stop)
-            return function(*block) if len(block[0]) else None
+            block, labels = self._block(start, stop)
+            return function(block, labels) if len(block) else None
 
         num_rows, num_columns = self.predictions.shape
-        parts = map_blocks(
-            of_block, num_rows, self.predictions.itemsize * num_columns
-        )
+        row_bytes = self.predictions.itemsize * num_columns
+        parts = map_blocks(of_block, num_rows, row_bytes)
         parts = [part for part in parts if part is not None]
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
@@ -620,32 +597,23 @@ class Examples(NamedTuple):
         if self.counts is None and self.predictions.shape[1] > 1:
             self.map(lambda block, labels: ())
             return as_float(self.predictions), self.labels
-        block, labels, check = self._block(0, len(self.predictions))
-        check()
-        return block, labels
+        return self._block(0, len(self.predictions))
 
     def _block(self, start, stop):
         block, labels = self.predictions[start:stop], self.labels[start:stop]
-        rows = None
+        rows = np.arange(start, stop)
         if self.counts is not None:
-            rows = self.counts[start:stop]
-            block, labels = block[rows], labels[rows]
-        given = block = as_float(block)
-        if block.shape[1] == 1:
-            block = two_classes(block[:, 0], self.from_logits)
+            counts = self.counts[start:stop]
+            block, labels, rows = block[counts], labels[counts], rows[counts]
+        block = as_float(block)
 
         def index(row):
-            row = start + (row if rows is None else np.flatnonzero(rows)[row])
-            return ", ".join(map(str, np.unravel_index(row, self.shape)))
+            return ", ".join(map(str, np.unravel_index(rows[row], self.shape)))
 
-        def check(lowest=None, highest=None):
-            if block is not given:
-                lowest = highest = None
-            check_block(
-                given, index, self.from_logits, self.name, lowest, highest
-            )
-
-        return block, labels, check
+        check_block(block, index, self.from_logits, self.name)
+        if block.shape[1] == 1:
+            block = two_classes(block[:, 0], self.from_logits)
+        return block, labels
 
 
 def read(
@@ -734,18 +702,15 @@ def top_labels(*args, **kwargs):
     """
     examples = read(*args, **kwargs)
 
-    def of_block(block, labels, check):
-        if block.shape[1] <= LONGEST_SHORT_ROW:
-            block = np.asfortranarray(block)
-        largest, predicted = _largest(block, examples.from_logits, check)
+    def of_block(block, labels):
+        predicted = block.argmax(axis=1)
         if examples.from_logits:
-            powers = shift_logits(block, largest[:, None])
-            confidence = 1 / row_sums(np.exp(powers, out=powers))
+            confidence = 1 / np.exp(shift_logits(block)).sum(axis=1)
         else:
-            confidence = largest
+            confidence = at_class(block, predicted)
         return np.minimum(confidence, 1), predicted == labels
 
-    return *examples.map_unchecked(of_block), examples.weight
+    return *examples.map(of_block), examples.weight
 
 
 def check_predictions(predictions, labels, from_logits=False, name="probs"):
@@ -780,16 +745,12 @@ def check_predictions(predictions, labels, from_logits=False, name="probs"):
     return predictions, labels.astype(np.int64, copy=False)
 
 
-def top_label(predictions, labels, from_logits=False):
-    """`top_labels` without weights: confidences and correctness."""
-    return top_labels(predictions, labels, from_logits)[:2]
-
-
 def map_blocks(function, num_rows, row_bytes, block_bytes=None):
     """Calls `function(start, stop)` for consecutive ranges of rows.
 
     Args:
-        function: Called from several threads at once for large inputs.
+        function: Called from several threads at once if there are several
+            blocks.
         num_rows: Number of rows.
         row_bytes: Size of one row, which determines how many rows make a block.
         block_bytes: The size of a block; `BLOCK_BYTES` by default.
@@ -809,30 +770,13 @@ def map_blocks(function, num_rows, row_bytes, block_bytes=None):
         return function(start, min(start + rows, num_rows))
 
     threads = min(available_cores(), len(starts))
-    pool = getattr(_of_this_thread, "pool", None)
-    smallest = SMALLEST_POOLED_BYTES if pool else SMALLEST_THREADED_BYTES
-    if threads < 2 or num_rows * row_bytes < smallest:
+    if threads < 2:
         return [of_block(start) for start in starts]
-    if pool:
-        return list(pool.map(of_block, starts))
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(of_block, starts))
 
 
-@contextlib.contextmanager
-def shared_threads():
-    """A context in which calls of `map_blocks` share one pool of threads.
-
-    With many calls for a few megabytes, starting threads for each takes longer
-    than they save; sharing them saves a fit up to a quarter of its time. Calls
-    from within the pool's threads do not use the pool.
-    """
-    with ThreadPoolExecutor(available_cores()) as pool:
-        _of_this_thread.pool = pool
-        try:
-            yield
-        finally:
-            _of_this_thread.pool = None
+shared_threads = contextlib.nullcontext
 
 
 def available_cores():
@@ -847,8 +791,6 @@ def check_block(
     index,
     from_logits=False,
     name="probs",
-    lowest=None,
-    highest=None,
     remedy="pass `from_logits=True`",
 ):
     """Raises an error if a row of the block is invalid.
@@ -859,37 +801,42 @@ def check_block(
             the block to its index in error messages.
         from_logits: Whether these are logits.
         name: Name used for the predictions in error messages.
-        lowest: The smallest value of the block, or a lower bound of it, if it
-            is known already.
-        highest: The largest value of the block, if it is known already.
         remedy: Advice to a user whose probabilities are logits.
     """
-    # NaN propagates through min, max and sum, and all comparisons are false.
-    low = block.min() if lowest is None else lowest
-    high = block.max() if highest is None else highest
     if from_logits:
-        if np.isfinite(low) and np.isfinite(high):
-            return
-    elif low >= -checks.ROUNDING and high <= 1 + checks.ROUNDING:
-        if block.shape[1] == 1:
-            return
-        sums = row_sums(block)
-        if (
-            sums.min() >= 1 - checks.SUM_TOLERANCE
-            and sums.max() <= 1 + checks.SUM_TOLERANCE
-        ):
-            return
-    for row, values in enumerate(block.astype(np.float64)):
-        problem = _problem_of(values, from_logits)
-        if problem:
-            expected, received = problem
-            if not from_logits:
-                expected += f". If they are logits, {remedy}"
-            row = index(row) if callable(index) else index + row
-            raise ValueError(
-                f"`{name}` must hold {expected}. "
-                f"Received: {name}[{row}] {received}"
-            )
+        valid = np.isfinite(block).all(axis=1)
+    else:
+        # All comparisons with NaN are false.
+        valid = block.min(axis=1) >= -checks.ROUNDING
+        valid &= block.max(axis=1) <= 1 + checks.ROUNDING
+        if block.shape[1] > 1:
+            sums = block.sum(axis=1)
+            valid &= np.abs(sums - 1) <= checks.SUM_TOLERANCE
+    if valid.all():
+        return
+    row = int(np.argmin(valid))
+    expected, received = _problem_of(block[row].astype(np.float64))
+    if not from_logits:
+        expected += f". If they are logits, {remedy}"
+    row = index(row) if callable(index) else index + row
+    raise ValueError(
+        f"`{name}` must hold {expected}. Received: {name}[{row}] {received}"
+    )
+
+
+def _problem_of(row):
+    """What an invalid row should hold, and what it holds."""
+    not_finite = ~np.isfinite(row)
+    if not_finite.any():
+        column = int(np.argmax(not_finite))
+        return "finite values", f"with {row[column]} in column {column}"
+    low, high = row.min(), row.max()
+    if low < -checks.ROUNDING or high > 1 + checks.ROUNDING:
+        return "probabilities in [0, 1]", f"from {low:g} to {high:g}"
+    return (
+        f"probabilities that sum to 1 within {checks.SUM_TOLERANCE:g}",
+        f"summing to {row.sum():g}",
+    )
 
 
 def as_float(predictions):
@@ -904,33 +851,22 @@ def as_float(predictions):
 
 def two_classes(predictions, from_logits):
     """`[1 - p, p]` of probabilities `(m,)` of class 1, `[0, z]` of logits."""
-    columns = np.empty((2, len(predictions)), predictions.dtype)
     if from_logits:
-        columns[0], columns[1] = 0, predictions
-    else:
-        np.clip(predictions, 0, 1, out=columns[1])
-        np.subtract(1, columns[1], out=columns[0])
-    return columns.T
+        return np.stack([np.zeros_like(predictions), predictions], axis=1)
+    predictions = np.clip(predictions, 0, 1)
+    return np.stack([1 - predictions, predictions], axis=1)
 
 
-def shift_logits(logits, largest=None):
+def at_class(block, classes):
+    """The entry of each row that belongs to a class, `(m,)`."""
+    return np.take_along_axis(block, classes[:, None], axis=1)[:, 0]
+
+
+def shift_logits(logits):
     """Logits minus the largest of their row, at least `LOWEST_LOGIT`."""
-    if largest is None:
-        largest = logits.max(axis=1, keepdims=True)
     with np.errstate(over="ignore"):
-        shifted = logits - largest
+        shifted = logits - logits.max(axis=1, keepdims=True)
     return np.maximum(shifted, LOWEST_LOGIT, out=shifted)
-
-
-def softmax(shifted):
-    """Probabilities of logits whose largest is 0; overwrites them."""
-    powers = np.exp(shifted, out=shifted)
-    return np.divide(powers, row_sums(powers)[:, None], out=powers)
-
-
-def row_sums(block):
-    """Like `sum(axis=1)`, but three times as fast for short rows."""
-    return np.einsum("ij->i", block)
 
 
 def read_labels(labels, shape, num_classes, ignore_class):
@@ -1020,56 +956,3 @@ def read_weight(sample_weight, shape):
         )
     weight = weight.reshape(weight.shape + (1,) * (len(shape) - weight.ndim))
     return np.broadcast_to(weight, shape).reshape(-1).astype(np.float64)
-
-
-def _problem_of(row, from_logits):
-    """What a row should hold and what it holds; None if it is valid."""
-    not_finite = ~np.isfinite(row)
-    if not_finite.any():
-        column = int(np.argmax(not_finite))
-        return "finite values", f"with {row[column]} in column {column}"
-    if from_logits:
-        return None
-    if row.min() < -checks.ROUNDING or row.max() > 1 + checks.ROUNDING:
-        return (
-            "probabilities in [0, 1]",
-            f"from {row.min():g} to {row.max():g}",
-        )
-    if len(row) > 1 and abs(row.sum() - 1) > checks.SUM_TOLERANCE:
-        return (
-            f"probabilities that sum to 1 within {checks.SUM_TOLERANCE:g}",
-            f"summing to {row.sum():g}",
-        )
-    return None
-
-
-def _largest(block, from_logits, check):
-    """The largest value of each row, and the first class that has it."""
-    if not from_logits:
-        # The bits of nonnegative numbers sort like integers, those of negative
-        # numbers above them, and those of NaN above 1: one pass finds the
-        # largest value and shows that no probability is negative.
-        integers = np.dtype(f"u{block.itemsize}")
-        bits, predicted = _largest_of_rows(block.view(integers))
-        largest = bits.view(block.dtype)
-        highest = bits.max()
-        if highest <= np.ones(1, block.dtype).view(integers)[0]:
-            check(0.0, largest.max())
-            return largest, predicted
-    largest, predicted = _largest_of_rows(block)
-    check(None, largest.max())
-    return largest, predicted
-
-
-def _largest_of_rows(block):
-    if block.flags.c_contiguous or block.shape[1] > LONGEST_SHORT_ROW:
-        predicted = block.argmax(axis=1)
-        largest = np.take_along_axis(block, predicted[:, None], axis=1)
-        return largest[:, 0], predicted
-    columns = block.T
-    largest = columns.max(axis=0)
-    predicted = np.zeros(len(block), np.uint8)
-    # From the last class to the first, so that ties go to the first.
-    for k in range(len(columns) - 1, -1, -1):
-        predicted[columns[k] == largest] = k
-    return largest, predicted

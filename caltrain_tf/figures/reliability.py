@@ -11,7 +11,7 @@ from caltrain_tf import checks
 from caltrain_tf.figures import style
 from caltrain_tf.inputs import read
 from caltrain_tf.metrics import calibration_error, reliability_curve
-from caltrain_tf.metrics.groupwise import group_text, rows_of_groups
+from caltrain_tf.metrics.subsets import group_text, rows_of_groups
 
 _BLUE, _ORANGE = style.OKABE_ITO[:2]
 _GAP = {

@@ -2,12 +2,10 @@
 
 from caltrain_tf.metrics.binned import (
     calibration_error,
+    marginal_calibration_error,
     mean_sweep_calibration_error,
     reliability_curve,
 )
-from caltrain_tf.metrics.bootstrap import bootstrap
-from caltrain_tf.metrics.groupwise import groupwise
-from caltrain_tf.metrics.marginal import marginal_calibration_error
 from caltrain_tf.metrics.scores import (
     accuracy,
     average_uncertainty,
@@ -29,6 +27,7 @@ from caltrain_tf.metrics.streaming import (
     NegativeLogLikelihood,
     SoftBinnedECE,
 )
+from caltrain_tf.metrics.subsets import bootstrap, groupwise
 from caltrain_tf.metrics.unbinned import (
     ks_error,
     mmce,

@@ -14,28 +14,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from caltrain_tf import checks
-from caltrain_tf.inputs import map_blocks, top_labels
+from caltrain_tf import checks, inputs
 
 BINNINGS = ("equal_mass", "equal_width")
 ESTIMATORS = ("bin", "label")
 NORMS = (1, 2, math.inf)
-# Up to this many edges, comparing with each is faster than a binary search.
+REDUCTIONS = ("mean", "sum")
+# Up to this many edges, comparing with each is ten times as fast as a search.
 MOST_COMPARED_EDGES = 64
-# Examples that one thread bins at a time.
-EXAMPLES_PER_BLOCK = 32 * 1024
+# Examples whose bins are computed at a time.
+EXAMPLES_PER_BLOCK = 8 * 1024
+# Classes are copied in blocks: 16 float32 are a cache line, so that every line
+# of the array is read once, but a block is a small part of the array.
+MOST_CLASSES_PER_BLOCK = 16
+FEWEST_BLOCKS = 8
 
 
 class Bins(NamedTuple):
-    """Sums over the examples of each bin, float64 `(num_bins,)`.
-
-    `examples` is the effective number of examples.
-    """
+    """Sums over the examples of each bin, float64 `(num_bins,)`."""
 
     mass: np.ndarray
     confidence_sum: np.ndarray
     hits: np.ndarray
-    examples: Any = None
+    squared_weight: Any = None
 
     @property
     def confidence(self):
@@ -49,14 +50,15 @@ class Bins(NamedTuple):
 
     def error(self, norm, debias=False):
         """(sum_b w_b |conf_b - acc_b|^norm)^(1/norm), or the largest gap."""
-        accuracy = self.accuracy
-        share = self.mass / self.mass.sum()
+        accuracy, share = self.accuracy, self.mass / self.mass.sum()
         bias = 0.0
         if debias:
-            bias = accuracy * (1 - accuracy)
-            bias = _ratio(bias, np.maximum(self.examples - 1, 0))
-            # A bin of one example says nothing about its own bias.
-            share = share * (self.examples > 1)
+            examples = _ratio(self.mass**2, self.squared_weight)
+            # One example says nothing about its own bias. Equal weights are
+            # whole numbers of examples up to rounding.
+            known = examples > 1 + 1e-9
+            bias = _ratio(accuracy * (1 - accuracy), known * (examples - 1))
+            share = share * known
         return power_mean(self.confidence - accuracy, norm, share, bias)
 
 
@@ -134,7 +136,7 @@ def calibration_error(
         Networks", 2021 (label).
     """
     check_bins(num_bins, norm, binning, estimator, debias)
-    confidence, correct, weight = top_labels(
+    confidence, correct, weight = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     return error_of_confidence(
@@ -154,6 +156,8 @@ def error_of_confidence(
 ):
     """`calibration_error`, given confidences and correctness `(n,)`."""
     check_bins(num_bins, norm, binning, estimator, debias)
+    if weight is not None:
+        weight = weight / weight.max()  # No sum or square overflows.
     edges = inner_edges(confidence, num_bins, binning, weight)
     bins = fill_bins(confidence, correct, edges, weight)
     if estimator == "bin":
@@ -203,7 +207,7 @@ def mean_sweep_calibration_error(
         Roelofs et al., "Mitigating Bias in Calibration Error Estimation", 2020.
     """
     checks.choice("norm", norm, NORMS)
-    confidence, correct, weight = top_labels(
+    confidence, correct, weight = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     return sweep_of_confidence(confidence, correct, norm, weight)
@@ -212,7 +216,7 @@ def mean_sweep_calibration_error(
 def sweep_of_confidence(confidence, correct, norm=2, weight=None):
     """`mean_sweep_calibration_error`, given confidences and correctness."""
     confidence, correct, weight = sort_together(confidence, correct, weight)
-    weight = np.ones(len(confidence)) if weight is None else in_units(weight)
+    weight = in_units(weight)
     # A bin that begins within ties begins at the first of them.
     first_of_ties = np.searchsorted(confidence, confidence, side="left")
     mass = np.cumsum(weight)
@@ -220,10 +224,8 @@ def sweep_of_confidence(confidence, correct, norm=2, weight=None):
     def sums_before(values):
         return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
 
-    mass_before, hits_before = (
-        sums_before(weight),
-        sums_before(weight * correct),
-    )
+    mass_before = sums_before(weight)
+    hits_before = sums_before(weight * correct)
 
     def starts_of(num_bins):
         """The starts of bins that are not empty, and the end of the last."""
@@ -291,7 +293,7 @@ def reliability_curve(
         [2, 2]
     """
     check_bins(num_bins, binning=binning)
-    confidence, correct, weight = top_labels(
+    confidence, correct, weight = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     edges = inner_edges(confidence, num_bins, binning, weight)
@@ -302,6 +304,103 @@ def reliability_curve(
         np.where(empty, np.nan, bins.accuracy),
         bins.mass.astype(np.int64) if weight is None else bins.mass,
     )
+
+
+def marginal_calibration_error(
+    probs,
+    labels,
+    num_bins=15,
+    norm=2,
+    binning="equal_mass",
+    threshold=None,
+    reduce="mean",
+    *,
+    from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Calibration error of the probabilities of every class.
+
+    Each class is binned on its own. With bins of weight w_kb, mean probability
+    conf_kb and frequency acc_kb of class k,
+
+        mean: (1/K sum_k sum_b w_kb |conf_kb - acc_kb|^norm)^(1/norm)
+        sum:  (sum_k sum_b w_kb |conf_kb - acc_kb|^norm)^(1/norm)
+
+    and for `norm=inf` the largest of the differences. The bins are those of
+    `calibration_error`.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            class 1 of a binary problem, which has two classes.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        num_bins: Number of bins of each class.
+        norm: 1, 2 or `math.inf`.
+        binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
+        threshold: If given, probabilities up to it are left out, and the
+            weights are shares of the remaining ones.
+        reduce: `"mean"`, or `"sum"` over the classes under the root, which is
+            the scale of the paper "Soft Calibration Objectives".
+        from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that are ignored.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+
+    Returns:
+        A float in [0, 1]; with `reduce="sum"`, in [0, K^(1/norm)].
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+        >>> labels = [0, 0, 1, 0]
+        >>> ct.metrics.marginal_calibration_error(probs, labels, num_bins=2)
+        0.1500
+
+    References:
+        Kumar et al., "Verified Uncertainty Calibration", 2019. Nixon et al.,
+        "Measuring Calibration in Deep Learning", 2019 (threshold).
+    """
+    check_bins(num_bins, norm, binning)
+    checks.choice("reduce", reduce, REDUCTIONS)
+    if threshold is not None:
+        checks.number("threshold", threshold, low=0, high=1, closed=True)
+    examples = inputs.read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    )
+    probs, labels = examples.whole()
+    log_sums = _log_sums(probs) if from_logits else None
+
+    def of_classes(first, last):
+        columns = np.array(probs[:, first:last].T, order="C")
+        if from_logits:
+            with np.errstate(over="ignore"):
+                columns = np.exp(columns - log_sums)
+        errors = []
+        for k, column in enumerate(columns, start=first):
+            hits, weight = labels == k, examples.weight
+            if threshold is not None:
+                above = column > threshold
+                column, hits = column[above], hits[above]
+                weight = weight if weight is None else weight[above]
+            error = 0.0
+            if len(column):
+                error = error_of_confidence(
+                    column, hits, num_bins, norm, binning, weight=weight
+                )
+            errors.append(error)
+        return errors
+
+    num_classes = probs.shape[1]
+    block = min(max(num_classes // FEWEST_BLOCKS, 1), MOST_CLASSES_PER_BLOCK)
+    errors = np.concatenate(
+        inputs.map_blocks(of_classes, num_classes, 1, block_bytes=block)
+    )
+    if norm == math.inf:
+        return float(errors.max())
+    powers = errors**norm
+    total = powers.mean() if reduce == "mean" else powers.sum()
+    return float(total ** (1 / norm))
 
 
 def check_bins(
@@ -327,19 +426,12 @@ def inner_edges(confidence, num_bins, binning, weight=None):
         # `linspace` would give the next number above 0.6 for 3/5.
         return np.arange(1, num_bins) / num_bins
     if weight is None:
-        # A full sort of floats is vectorised in NumPy, and five times as fast
-        # as a partition around 14 values.
         ranks = edge_ranks(len(confidence), num_bins).astype(np.int64)
         return np.sort(confidence)[ranks]
     order = np.argsort(confidence)
-    return mass_edges(confidence[order], in_units(weight[order]), num_bins)
-
-
-def mass_edges(sorted_confidence, units, num_bins):
-    """Equal-mass edges of sorted confidences that count as `units` examples."""
-    mass = np.cumsum(units)
+    mass = np.cumsum(in_units(weight[order]))
     ranks = edge_ranks(mass[-1], num_bins)
-    return sorted_confidence[np.searchsorted(mass, ranks, side="right")]
+    return confidence[order][np.searchsorted(mass, ranks, side="right")]
 
 
 def edge_ranks(num_examples, num_bins):
@@ -370,58 +462,41 @@ def bin_indices(confidence, edges):
 def fill_bins(confidence, correct, edges, weight=None):
     """Sums the examples into the bins between `edges`."""
     num_bins = len(edges) + 1
+    sums = np.zeros((4, num_bins))
+    for start in range(0, len(confidence), EXAMPLES_PER_BLOCK):
+        rows = slice(start, start + EXAMPLES_PER_BLOCK)
+        values, hit = confidence[rows], correct[rows]
+        index = bin_indices(values, edges).astype(np.intp)
 
-    def of_block(start, stop):
-        part, hit = confidence[start:stop], correct[start:stop]
-        # Converted once here: `bincount` would convert it in every call.
-        indices = bin_indices(part, edges).astype(np.intp)
-
-        def total(indices, values=None):
-            return np.bincount(indices, values, minlength=num_bins)
+        def total(index, values=None):
+            return np.bincount(index, values, minlength=num_bins)
 
         if weight is None:
-            return total(indices), total(indices, part), total(indices[hit])
-        w = weight[start:stop]
-        return (
-            total(indices, w),
-            total(indices, w * part),
-            total(indices[hit], w[hit]),
-            total(indices, w * w),
-        )
-
-    # An example takes 64 bytes with its index and temporaries.
-    parts = map_blocks(of_block, len(confidence), 64, 64 * EXAMPLES_PER_BLOCK)
-    sums = [
-        np.sum(part, axis=0, dtype=np.float64)
-        for part in zip(*parts, strict=True)
-    ]
-    examples = sums[0] if weight is None else _ratio(sums[0] ** 2, sums[3])
-    return Bins(*sums[:3], examples)
+            mass = squares = total(index)
+            hits, confidences = total(index[hit]), total(index, values)
+        else:
+            w = weight[rows]
+            mass, squares = total(index, w), total(index, w * w)
+            hits, confidences = (
+                total(index[hit], w[hit]),
+                total(index, w * values),
+            )
+        sums += mass, confidences, hits, squares
+    return Bins(*sums)
 
 
 def sort_together(confidence, correct, weight=None):
-    """Sorts the arrays by confidence.
-
-    Confidences are not negative, so that their bits sort like integers, and
-    below 2, so that the highest bits are free to store correctness beside them.
-    One sort of integers is several times as fast as `argsort`.
-    """
-    if weight is not None:
-        order = np.argsort(confidence)
-        return confidence[order], correct[order], weight[order]
-    integers = np.dtype(f"u{confidence.itemsize}")
-    packed = confidence.view(integers) << 1
-    packed |= correct
-    packed.sort()
-    correct = (packed & 1).astype(bool)
-    packed >>= 1
-    return packed.view(confidence.dtype), correct, None
+    """Sorts the arrays by confidence; without weights, all are 1."""
+    order = np.argsort(confidence)
+    if weight is None:
+        weight = np.ones(len(confidence))
+    return confidence[order], correct[order], weight[order]
 
 
 def power_mean(gaps, norm, share=None, bias=0.0):
     """(sum of share (|gaps|^norm - bias))^(1/norm), or the largest |gap|."""
     gaps = np.abs(gaps)
-    if norm == np.inf:
+    if norm == math.inf:
         return float(gaps.max() if share is None else gaps[share > 0].max())
     powers = gaps if norm == 1 else gaps**norm
     if share is None:
@@ -436,3 +511,15 @@ def _ratio(sums, divisor):
     return np.divide(
         sums, divisor, out=np.zeros(np.shape(sums)), where=divisor > 0
     )
+
+
+def _log_sums(logits):
+    """Logarithm of sum_k exp(logit) of every row."""
+
+    def of_block(start, stop):
+        block = logits[start:stop]
+        sums = np.exp(inputs.shift_logits(block)).sum(axis=1)
+        return block.max(axis=1) + np.log(sums)
+
+    row_bytes = logits.itemsize * logits.shape[1]
+    return np.concatenate(inputs.map_blocks(of_block, len(logits), row_bytes))

@@ -2,13 +2,7 @@
 
 import numpy as np
 
-from caltrain_tf.inputs import (
-    read,
-    row_sums,
-    shift_logits,
-    softmax,
-    top_labels,
-)
+from caltrain_tf import inputs
 
 # Keras' epsilon: the smallest probability whose logarithm is taken.
 SMALLEST_PROBABILITY = 1e-7
@@ -44,10 +38,16 @@ def accuracy(
         >>> ct.metrics.accuracy([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         0.5
     """
-    _, correct, weight = top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    return accuracy_of_confidence(
+        *inputs.top_labels(
+            probs, labels, from_logits, multi_label, ignore_class, sample_weight
+        )
     )
-    return float(np.average(correct, weights=weight))
+
+
+def accuracy_of_confidence(confidence, correct, weight=None):
+    """`accuracy`, given confidences and correctness `(n,)`."""
+    return mean(correct, weight)
 
 
 def negative_log_likelihood(
@@ -81,30 +81,26 @@ def negative_log_likelihood(
         >>> ct.metrics.negative_log_likelihood([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         0.5108
     """
-    examples = read(
+    examples = inputs.read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    return _mean(nll_of_examples(examples), examples)
+    return mean(nll_of_examples(examples), examples.weight)
 
 
 def nll_of_examples(examples):
     """The term of each example, `(n,)`."""
 
     def of_block(block, labels):
-        of_label = _at_label(block, labels)
+        of_label = inputs.at_class(block, labels).astype(np.float64)
         if not examples.from_logits:
             return (-np.log(np.clip(of_label, SMALLEST_PROBABILITY, 1)),)
-        largest = block.argmax(axis=1)
-        # In float64, and without the lower bound of shifted logits.
-        with np.errstate(over="ignore"):
-            gap = _at_label(block, largest) - of_label
-        gap = np.minimum(gap, np.finfo(np.float64).max)
-        powers = shift_logits(block)
-        np.exp(powers, out=powers)
+        predicted = block.argmax(axis=1)
+        gap = inputs.at_class(block, predicted) - of_label
         # The largest shifted logit is 0 and its exponential 1. Without it, the
-        # float32 sum does not lose small terms.
-        np.put_along_axis(powers, largest[:, None], 0, axis=1)
-        return (np.log1p(row_sums(powers).astype(np.float64)) + gap,)
+        # sum does not lose small terms.
+        powers = np.exp(inputs.shift_logits(block))
+        np.put_along_axis(powers, predicted[:, None], 0, axis=1)
+        return (gap + np.log1p(powers.sum(axis=1, dtype=np.float64)),)
 
     return examples.map(of_block)[0]
 
@@ -143,10 +139,10 @@ def brier_score(
         Brier, "Verification of Forecasts Expressed in Terms of Probability",
         1950.
     """
-    examples = read(
+    examples = inputs.read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    return _mean(brier_of_examples(examples), examples)
+    return mean(brier_of_examples(examples), examples.weight)
 
 
 def brier_of_examples(examples):
@@ -154,8 +150,9 @@ def brier_of_examples(examples):
 
     def of_block(block, labels):
         if examples.from_logits:
-            block = softmax(shift_logits(block))
-        of_label = _at_label(block, labels)
+            block = np.exp(inputs.shift_logits(block))
+            block /= block.sum(axis=1, keepdims=True)
+        of_label = inputs.at_class(block, labels).astype(np.float64)
         squares = np.einsum("ij,ij->i", block, block).astype(np.float64)
         # sum_k p_k^2 - p_y^2 + (1 - p_y)^2. The first difference is small for
         # a confident row, and only rounding can make it negative.
@@ -195,7 +192,7 @@ def average_uncertainty(
         >>> ct.metrics.average_uncertainty([[0.5, 0.5], [1.0, 0.0]])
         0.3466
     """
-    examples = read(
+    examples = inputs.read(
         probs,
         labels,
         from_logits,
@@ -204,18 +201,17 @@ def average_uncertainty(
         sample_weight,
         needs_labels=False,
     )
-    return _mean(entropy_of_examples(examples), examples)
+    return mean(entropy_of_examples(examples), examples.weight)
 
 
 def entropy_of_examples(examples):
     """The entropy of each example, `(n,)`."""
 
-    def of_block(block, labels):
-        del labels
+    def of_block(block, _):
         if examples.from_logits:
-            block = shift_logits(block)
+            block = inputs.shift_logits(block)
             powers = np.exp(block)
-            total = row_sums(powers).astype(np.float64)
+            total = powers.sum(axis=1, dtype=np.float64)
             mean = np.einsum("ij,ij->i", powers, block) / total
             return (np.log(total) - mean,)
         # The logarithm of the smallest number is finite: times 0 it is 0.
@@ -226,11 +222,6 @@ def entropy_of_examples(examples):
     return examples.map(of_block)[0]
 
 
-def _mean(values, examples):
-    return float(np.average(values, weights=examples.weight))
-
-
-def _at_label(block, labels):
-    """The entry of each row that belongs to its label, float64."""
-    entries = np.take_along_axis(block, labels[:, None], axis=1)
-    return entries[:, 0].astype(np.float64)
+def mean(values, weight=None):
+    """Weighted mean of values `(n,)`, as a float."""
+    return float(np.average(values, weights=weight))

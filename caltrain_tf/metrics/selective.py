@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import digamma
 
-from caltrain_tf import checks
-from caltrain_tf.inputs import top_labels
-from caltrain_tf.metrics.binned import sort_together
+from caltrain_tf import checks, inputs
+from caltrain_tf.metrics import binned
 
 # How far rounding of weights may move a risk.
 WEIGHT_ROUNDING = 1e-6
@@ -67,7 +66,7 @@ def risk_coverage_curve(
         Classification", 2010.
     """
     threshold, mass, errors = _accumulate(
-        *top_labels(
+        *inputs.top_labels(
             probs, labels, from_logits, multi_label, ignore_class, sample_weight
         )
     )
@@ -121,7 +120,7 @@ def aurc(
         Networks", 2017.
     """
     return aurc_of_confidence(
-        *top_labels(
+        *inputs.top_labels(
             probs, labels, from_logits, multi_label, ignore_class, sample_weight
         )
     )
@@ -190,7 +189,7 @@ def coverage_at_risk(
         Geifman and El-Yaniv, "Selective Classification for Deep Neural
         Networks", 2017.
     """
-    confidence, correct, weight = top_labels(
+    confidence, correct, weight = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     return coverage_of_confidence(confidence, correct, risk, weight)
@@ -212,17 +211,11 @@ def _accumulate(confidence, correct, weight):
         The confidences in decreasing order, the number of examples, and how
         many of them are wrong, in float64. The smallest weight is one example.
     """
-    arrays = sort_together(confidence, correct, weight)
-    confidence, correct, weight = (
-        array if array is None else array[::-1] for array in arrays
-    )
-    if weight is None:
-        mass = np.arange(1.0, len(confidence) + 1)
-        errors = np.cumsum(~correct, dtype=np.float64)
-    else:
-        # No quotient overflows.
-        weight = weight / max(weight.min(), 1e-300 * weight.max())
-        mass = np.cumsum(weight)
-        errors = np.cumsum(np.where(correct, 0.0, weight))
+    arrays = binned.sort_together(confidence, correct, weight)
+    confidence, correct, weight = (array[::-1] for array in arrays)
+    # No quotient overflows.
+    weight = weight / max(weight.min(), 1e-300 * weight.max())
+    mass = np.cumsum(weight)
+    errors = np.cumsum(weight * ~correct)
     last = np.append(np.flatnonzero(np.diff(confidence)), len(confidence) - 1)
     return confidence[last], mass[last], errors[last]

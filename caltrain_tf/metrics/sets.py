@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from caltrain_tf import checks
-from caltrain_tf.inputs import read_labels, read_weight
+from caltrain_tf import checks, inputs
 
 
 def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
@@ -27,7 +26,7 @@ def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
     sets = _read(sets)
     if ignore_class is not None:
         ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
-    ids, counts = read_labels(
+    ids, counts = inputs.read_labels(
         labels, sets.shape[:-1], sets.shape[-1], ignore_class
     )
     ids = ids if counts is None else np.where(counts, ids, 0)
@@ -77,7 +76,7 @@ def _mean(values, shape, sample_weight, counts=None):
     """Weighted mean of values `(n,)` of examples of a shape."""
     weight = np.ones(len(values))
     if sample_weight is not None:
-        weight = read_weight(sample_weight, shape)
+        weight = inputs.read_weight(sample_weight, shape)
         weight = weight / max(weight.max(), 1e-300)  # No sum overflows.
     if counts is not None:
         weight = weight * counts

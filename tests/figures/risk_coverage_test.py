@@ -17,7 +17,7 @@ def test_draws_the_curve():
     text = ax.get_legend().get_texts()[0].get_text()
     assert text == f"NLL: AURC {100 * area:.2f}%"
     # The best order of the same predictions ends where the curve does.
-    _, correct = ct.inputs.top_label(probs, labels)
+    _, correct, _ = ct.inputs.top_labels(probs, labels)
     ranked = np.sort(~correct)
     risks = np.cumsum(ranked) / np.arange(1, 301)
     expected = np.interp(best.get_xdata()[2:], curve.coverage, risks)

@@ -176,7 +176,7 @@ JUNK = {
     # None is what they are if nothing is said.
     "num_classes": NO_NUMBER.filter(lambda value: value is not None),
     "threshold": NO_NUMBER.filter(lambda value: value is not None),
-    **dict.fromkeys(["binning", "estimator", "method"], NO_NUMBER),
+    **dict.fromkeys(["binning", "estimator", "method", "reduce"], NO_NUMBER),
     "metric": NO_NUMBER,
     "risk": NO_NUMBER,
     "groups": st.one_of(

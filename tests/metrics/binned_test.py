@@ -127,7 +127,7 @@ def test_logits_and_probabilities_agree():
 def test_threads_change_nothing(monkeypatch):
     probs, labels = probabilities(3000, 10)
     alone = metrics.calibration_error(probs, labels)
-    monkeypatch.setattr(inputs, "SMALLEST_THREADED_BYTES", 0)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", 4000)
     monkeypatch.setattr(inputs, "available_cores", lambda: 4)
     monkeypatch.setattr(binned, "EXAMPLES_PER_BLOCK", 100)
     assert metrics.calibration_error(probs, labels) == pytest.approx(
@@ -212,19 +212,6 @@ def test_an_edge_belongs_to_the_bin_above(num_bins):
         0,
         num_bins - 1,
     ]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sort_together(dtype):
-    generator = np.random.default_rng(0)
-    confidence = generator.random(1000).astype(dtype)
-    confidence[:5] = [0, 1, 1, 1e-40, np.finfo(dtype).tiny]
-    correct = generator.random(1000) < 0.5
-    got_confidence, got_correct, _ = binned.sort_together(confidence, correct)
-    order = np.lexsort((correct, confidence))
-    np.testing.assert_array_equal(got_confidence, confidence[order])
-    np.testing.assert_array_equal(got_correct, correct[order])
-    assert got_confidence.dtype == dtype
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -60,6 +60,19 @@ def test_equals_robustness_metrics(name):
     assert compared == 24
 
 
+@pytest.mark.parametrize("norm", [1, 2])
+def test_the_sum_over_classes_is_under_the_root(norm):
+    probs, labels = CASES["calibrated_10"]
+    options = {"norm": norm, "binning": "equal_width"}
+    mean = metrics.marginal_calibration_error(probs, labels, **options)
+    total = metrics.marginal_calibration_error(
+        probs, labels, reduce="sum", **options
+    )
+    assert total == pytest.approx(10 ** (1 / norm) * mean, rel=1e-12)
+    with pytest.raises(ValueError, match="Received: reduce='max'"):
+        metrics.marginal_calibration_error(probs, labels, reduce="max")
+
+
 def test_two_classes_of_one_bin():
     probs = np.array([[0.8, 0.2]] * 4)
     error = metrics.marginal_calibration_error(probs, [0, 0, 1, 1], num_bins=1)

@@ -1,6 +1,6 @@
 """Every shape equals its two-dimensional form, in exact and streaming metrics.
 
-The table of `caltrain_tf/metrics/inputs.py`, and weights.
+The table of `caltrain_tf/inputs.py`, and weights.
 """
 
 import functools

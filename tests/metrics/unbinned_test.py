@@ -5,7 +5,7 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import metrics
-from caltrain_tf.metrics import unbinned
+from caltrain_tf.metrics import binned
 from tests.metrics import naive
 from tests.metrics.cases import CASES, probabilities, tied
 
@@ -72,7 +72,7 @@ def test_smooth_equals_direct_summation(case):
 def test_smooth_examples_in_blocks_add_up(monkeypatch):
     probs, labels = CASES["calibrated_10"]
     whole = metrics.smooth_calibration_error(probs, labels)
-    monkeypatch.setattr(unbinned, "EXAMPLES_PER_BLOCK", 64)
+    monkeypatch.setattr(binned, "EXAMPLES_PER_BLOCK", 64)
     assert metrics.smooth_calibration_error(probs, labels) == pytest.approx(
         whole, abs=1e-9
     )

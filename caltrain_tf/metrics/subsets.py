@@ -1,0 +1,411 @@
+"""A metric on subsets of the examples: resamples for intervals, and groups."""
+
+import dataclasses
+import inspect
+from typing import NamedTuple
+
+import numpy as np
+
+from caltrain_tf import checks, inputs
+from caltrain_tf.metrics import binned, scores, selective, unbinned
+
+# Metrics that need only confidences and correctness, and metrics that are means
+# of a value per example: both read the predictions once, not once per resample.
+OF_CONFIDENCE = {
+    binned.calibration_error: binned.error_of_confidence,
+    binned.mean_sweep_calibration_error: binned.sweep_of_confidence,
+    unbinned.ks_error: unbinned.ks_of_confidence,
+    unbinned.mmce: unbinned.mmce_of_confidence,
+    unbinned.smooth_calibration_error: unbinned.smooth_of_confidence,
+    scores.accuracy: scores.accuracy_of_confidence,
+    selective.aurc: selective.aurc_of_confidence,
+    selective.coverage_at_risk: selective.coverage_of_confidence,
+}
+OF_EXAMPLES = {
+    scores.average_uncertainty: scores.entropy_of_examples,
+    scores.brier_score: scores.brier_of_examples,
+    scores.negative_log_likelihood: scores.nll_of_examples,
+}
+# The largest value of each metric; the smallest is 0. Missing metrics have no
+# bound, or one that depends on the number of classes.
+LARGEST_VALUES = dict.fromkeys(OF_CONFIDENCE, 1.0) | {scores.brier_score: 2.0}
+# Metrics whose higher values are better.
+RISING = (scores.accuracy, selective.coverage_at_risk)
+
+
+def on_rows(metric, options, *arguments):
+    """Turns a metric into a function of a subset of the examples.
+
+    Args:
+        metric: As in `bootstrap`.
+        options: Options of the metric, as a dictionary.
+        *arguments: The arguments of `inputs.read`.
+
+    Returns:
+        The number of examples that count, and a function that takes an index of
+        them and returns the metric of the chosen examples, a float.
+    """
+    if metric in OF_CONFIDENCE or metric in OF_EXAMPLES:
+        unknown = set(options) - set(inspect.signature(metric).parameters)
+        if unknown:
+            raise ValueError(
+                f"`options` must be options of {metric.__name__}. "
+                f"Received: {', '.join(sorted(unknown))}"
+            )
+    name = "weight"
+    if metric in OF_CONFIDENCE:
+        *arrays, weight = inputs.top_labels(*arguments)
+        function = OF_CONFIDENCE[metric]
+    else:
+        examples = inputs.read(*arguments)
+        weight = examples.weight
+        if metric in OF_EXAMPLES:
+            arrays = [OF_EXAMPLES[metric](examples)]
+            function = scores.mean
+        else:
+            arrays, function, name = examples.whole(), metric, "sample_weight"
+            if examples.from_logits:
+                options = {**options, "from_logits": True}
+
+    def of_rows(rows):
+        weights = {} if weight is None else {name: weight[rows]}
+        value = function(*(a[rows] for a in arrays), **options, **weights)
+        if np.ndim(value) != 0:
+            raise ValueError(
+                "`metric` must return a number. Received: "
+                f"metric={metric!r}, which returned {type(value).__name__}"
+            )
+        return float(value)
+
+    return len(arrays[0]), of_rows
+
+
+class BootstrapResult(NamedTuple):
+    """A metric's value and the two ends of its interval."""
+
+    value: float
+    interval: tuple
+
+
+def bootstrap(
+    metric,
+    probs,
+    labels,
+    num_samples=1000,
+    level=0.95,
+    method="basic",
+    seed=0,
+    *,
+    from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    **options,
+):
+    """A metric with its bootstrap confidence interval.
+
+    The examples are drawn with replacement `num_samples` times, each with its
+    weight. The `"basic"` interval mirrors the quantiles of the resampled values
+    at the metric's value, which removes the bias that resampling adds: binned
+    errors of resamples are larger than that of the sample, so that a plain
+    `"percentile"` interval of a well calibrated network lies above the value
+    itself. Mirrored ends that the metric cannot reach, such as an accuracy
+    above 1, are moved to the nearest possible value.
+
+    Args:
+        metric: An exact metric of this package, or any function
+            `metric(probs, labels, **options)` of two-dimensional `probs` that
+            is never negative. It gets `from_logits` and `sample_weight` if
+            they are given here.
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        num_samples: Number of resamples.
+        level: Coverage of the interval.
+        method: `"basic"` or `"percentile"`.
+        seed: Seed of the resampling.
+        from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that are ignored.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+        **options: Options of the metric.
+
+    Returns:
+        A named tuple of the `value` on all examples and the `interval`, a tuple
+        of its low and its high end.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]] * 25
+        >>> labels = [0, 0, 1, 0] * 25
+        >>> value, (low, high) = ct.metrics.bootstrap(
+        ...     ct.metrics.accuracy, probs, labels)
+        >>> value, low <= value <= high
+        (0.75, True)
+    """
+    if not callable(metric):
+        raise ValueError(
+            f"`metric` must be a function. Received: metric={metric!r}"
+        )
+    num_samples = checks.count("num_samples", num_samples)
+    level = checks.number("level", level, low=0, high=1)
+    method = checks.choice("method", method, ("basic", "percentile"))
+    seed = checks.count("seed", seed, low=0)
+    num_examples, of_sample = on_rows(
+        metric,
+        options,
+        probs,
+        labels,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+    )
+    value = of_sample(slice(None))
+    generator = np.random.default_rng(seed)
+    resampled = [
+        of_sample(generator.integers(num_examples, size=num_examples))
+        for _ in range(num_samples)
+    ]
+    tail = (1 - level) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
+    if method == "basic":
+        mirrored = [2 * value - high, 2 * value - low]
+        low, high = np.clip(mirrored, 0, LARGEST_VALUES.get(metric, np.inf))
+    return BootstrapResult(value, (float(low), float(high)))
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupTable:
+    """A metric by group. Prints as a table.
+
+    Attributes:
+        metric: The metric's name.
+        values: Dictionary from groups to values of the metric.
+        counts: Dictionary from groups to the number of examples that count.
+        overall: The metric of all examples together.
+        higher_is_better: Whether the smallest value is the worst, instead of
+            the largest.
+    """
+
+    metric: str
+    values: dict
+    counts: dict
+    overall: float
+    higher_is_better: bool = False
+
+    @property
+    def worst(self):
+        """The worst value of a group; NaN if one is NaN."""
+        return self.values[self.worst_group]
+
+    @property
+    def worst_group(self):
+        """The group with the worst value; the first such group."""
+        values = list(self.values.values())
+        index = (
+            np.argmin(values) if self.higher_is_better else np.argmax(values)
+        )
+        return list(self.values)[index]
+
+    @property
+    def gap(self):
+        """The largest value of a group minus the smallest."""
+        return float(np.ptp(list(self.values.values())))
+
+    def __str__(self):
+        """The table, one row per group."""
+        worst = self.worst_group
+        total = sum(self.counts.values())
+        rows = [("group", "count", self.metric)]
+        rows += [
+            (group_text(group), self.counts[group], f"{value:.4f}")
+            for group, value in self.values.items()
+        ]
+        rows += [
+            ("overall", total, f"{self.overall:.4f}"),
+            (
+                f"worst: {group_text(worst)}",
+                self.counts[worst],
+                f"{self.worst:.4f}",
+            ),
+            ("gap", "", f"{self.gap:.4f}"),
+        ]
+        first, second, third = (
+            max(len(str(cell)) for cell in column)
+            for column in zip(*rows, strict=True)
+        )
+        lines = [
+            f"{name:<{first}}  {count:>{second}}  {value:>{third}}"
+            for name, count, value in rows
+        ]
+        lines.insert(-3, "-" * len(lines[0]))
+        return "\n".join(lines)
+
+
+def groupwise(
+    metric,
+    probs,
+    labels,
+    groups,
+    *,
+    higher_is_better=None,
+    from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    **options,
+):
+    """A metric for each group of examples, with the worst group and the gap.
+
+    A network that is calibrated on the whole may be over-confident for one
+    group and under-confident for another. Binned errors of small groups are
+    larger by chance alone; `bootstrap` on a group's examples shows by how much.
+
+    Args:
+        metric: An exact metric of this package that returns a number, or any
+            function `metric(probs, labels, **options)` of two-dimensional
+            `probs`. It gets `from_logits` and `sample_weight` if they are given
+            here.
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        groups: The group of each example, of shape `(...)`, or of its first
+            axes: numbers, strings or any hashable objects, such as tuples of
+            several attributes. Groups without an example that counts are left
+            out.
+        higher_is_better: Whether the smallest value is the worst. By default
+            True for `accuracy` and `coverage_at_risk` only.
+        from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that are ignored.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+        **options: Options of the metric.
+
+    Returns:
+        A `GroupTable`: `values` and `counts` are dictionaries by group, sorted
+        if groups can be sorted; `overall` is the metric of all examples;
+        `worst` is the worst value, that of `worst_group`; and `gap` is the
+        difference of the largest and the smallest value. It prints as a table.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+        >>> table = ct.metrics.groupwise(
+        ...     ct.metrics.accuracy, probs, [0, 0, 1, 0], ["a", "b", "a", "b"])
+        >>> table.values
+        {'a': 1.0, 'b': 0.5}
+        >>> print(table)
+        group     count  accuracy
+        a             2    1.0000
+        b             2    0.5000
+        -------------------------
+        overall       4    0.7500
+        worst: b      2    0.5000
+        gap                0.5000
+    """
+    if not callable(metric):
+        raise ValueError(
+            f"`metric` must be a function. Received: metric={metric!r}"
+        )
+    if higher_is_better is None:
+        higher_is_better = metric in RISING
+    checks.flag("higher_is_better", higher_is_better)
+    arguments = (
+        probs,
+        labels,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+    )
+    rows = rows_of_groups(inputs.read(*arguments), groups)
+    _, of_rows = on_rows(metric, options, *arguments)
+    return GroupTable(
+        metric=getattr(metric, "__name__", type(metric).__name__),
+        values={group: of_rows(index) for group, index in rows.items()},
+        counts={group: len(index) for group, index in rows.items()},
+        overall=of_rows(slice(None)),
+        higher_is_better=higher_is_better,
+    )
+
+
+def group_text(group):
+    """A group as it is shown: the parts of a tuple one after the other."""
+    return (
+        ", ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+    )
+
+
+def rows_of_groups(examples, groups):
+    """Which of the examples that count belong to each group.
+
+    Args:
+        examples: `Examples` from `inputs.read`.
+        groups: As in `groupwise`.
+
+    Returns:
+        A dictionary from groups to indices into the examples that count,
+        without empty groups.
+    """
+    names, codes = _codes(groups, examples.shape)
+    if examples.counts is not None:
+        codes = codes[examples.counts]
+    order = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes, minlength=len(names))
+    parts = np.split(order, np.cumsum(sizes)[:-1])
+    return {
+        name: part for name, part in zip(names, parts, strict=True) if len(part)
+    }
+
+
+def _codes(groups, shape):
+    """The groups' names, and the number of each example's group `(n,)`."""
+    array = _as_objects(groups)
+    if array.shape == (*shape, 1):
+        array = array[..., 0]
+    if array.ndim == 0 or array.shape != shape[: array.ndim]:
+        raise ValueError(
+            f"`groups` must have the shape of the examples, {shape}, or of "
+            f"their first axes. Received: groups.shape={array.shape}"
+        )
+    objects = array.ravel().tolist()
+    try:
+        names = list(dict.fromkeys(objects))
+    except TypeError as error:
+        raise ValueError(
+            f"`groups` must hold hashable objects: {error}"
+        ) from error
+    if any(name != name for name in names):
+        raise ValueError("`groups` must not hold NaN. Received: NaN")
+    try:
+        names.sort()
+    except TypeError:  # Objects of different kinds keep their order.
+        pass
+    numbers = {name: number for number, name in enumerate(names)}
+    codes = np.array([numbers[each] for each in objects])
+    codes = codes.reshape(array.shape + (1,) * (len(shape) - array.ndim))
+    return names, np.broadcast_to(codes, shape).reshape(-1)
+
+
+def _as_objects(groups):
+    """Groups as an array, of objects unless all are of one kind."""
+    if isinstance(groups, (str, bytes, dict)) or not (
+        hasattr(groups, "__array__") or hasattr(groups, "__len__")
+    ):
+        raise ValueError(
+            "`groups` must hold the group of each example. "
+            f"Received: groups={groups!r}"
+        )
+    if hasattr(groups, "detach"):
+        groups = groups.detach().cpu()
+    if hasattr(groups, "__array__"):
+        return np.asarray(groups)
+    groups = list(groups)
+    # NumPy would turn numbers among strings into strings, and tuples into rows.
+    if {type(group) for group in groups} == {list}:
+        try:
+            return np.asarray(groups)
+        except ValueError as error:
+            raise ValueError(f"`groups` must be an array: {error}") from error
+    return np.fromiter(groups, object, len(groups))
