@@ -27,8 +27,16 @@ ROOMS = {
     "models": (set(), {"keras", "numpy"}),
     "data": (
         set(),
-        # Keras: it reads folders of images.
-        {"keras", "numpy", "sklearn", "tensorflow", "tensorflow_datasets"},
+        # Keras: it reads folders of images. PIL: it compresses them.
+        {
+            "PIL",
+            "keras",
+            "numpy",
+            "scipy",
+            "sklearn",
+            "tensorflow",
+            "tensorflow_datasets",
+        },
     ),
     "training": (
         {"losses"},
@@ -62,10 +70,8 @@ ROOMS = {
         {"numpy", "robustness_metrics", "tensorflow", "uncertainty_baselines"},
     ),
 }
-# Keras has no collectives or assertions in graphs, NumPy no sparse matrices;
-# see the files.
+# Keras has no collectives or assertions in graphs; see the files.
 EXCEPTIONS = {
-    ("data/corruptions/blur.py", "scipy"),
     ("inputs.py", "tensorflow"),
     ("replicas.py", "tensorflow"),
 }

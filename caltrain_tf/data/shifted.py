@@ -12,7 +12,7 @@ from caltrain_tf.data.pipeline import InMemoryImages, keep_rows
 
 # Change this with the corrupted images, so that stored predictions for earlier
 # images are discarded.
-_REVISION = "revision 4"
+_REVISION = "revision 5"
 # Names of the corrupted sets in TensorFlow Datasets, and of those corruptions
 # that it names differently.
 _STORED = {

@@ -5,13 +5,12 @@ import importlib.util
 import os
 
 import numpy as np
-import tensorflow as tf
+import scipy.ndimage
 
-from caltrain_tf.data.corruptions import core
-from caltrain_tf.data.corruptions.blur import streak
+from caltrain_tf.data.corruptions import blur, core
 
 # Weights of red, green and blue in perceived brightness.
-_LUMA = np.float32([0.299, 0.587, 0.114])
+_LUMA = (0.299, 0.587, 0.114)
 _ENDINGS = (".png", ".jpg", ".jpeg")
 # Mean of red, green and blue, and the standard deviation, of each published
 # frost photograph. Two of the five are the same.
@@ -23,16 +22,13 @@ _TINTS = (
     ((112, 123, 135), 43),
 )
 _TEXTURE_SIZE = 512
-_NUM_DIRECTIONS = 7
-_WATER = np.float32([175, 238, 238]).reshape(3, 1, 1) / 255
-_MUD = np.float32([63, 42, 20]).reshape(3, 1, 1) / 255
+_WATER = np.array([175, 238, 238]) / 255
+_MUD = np.array([63, 42, 20]) / 255
+# Means of four neighbours.
+_STRAIGHT = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]) / 4
+_DIAGONAL = np.array([[1, 0, 1], [0, 0, 0], [1, 0, 1]]) / 4
 # An emboss filter with light from one corner.
 _RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
-_MEAN = np.full((3, 3), 1 / 9)
-_SOBEL = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
-# Distances to neighbours in a 5 x 5 window: straight, diagonal and a knight's
-# move. Other neighbours are reached in two steps.
-_STRAIGHT, _DIAGONAL, _KNIGHT = 1.0, 1.4, 2.1969
 
 
 @core.corruption(
@@ -51,12 +47,12 @@ _STRAIGHT, _DIAGONAL, _KNIGHT = 1.0, 1.4, 2.1969
         (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
     ),
 )
-def snow(images, draws, mean, scale, zoom, threshold, radius, sigma, keep):
+def snow(image, rng, mean, scale, zoom, threshold, radius, sigma, keep):
     """Whitens an image and adds flakes that fall in two directions.
 
     Args:
-        images: `(batch, 3, size, size)`, in [0, 1].
-        draws: `Draws`.
+        image: `(size, size, 3)`, in [0, 1].
+        rng: The generator.
         mean: Mean of the normal noise from which the flakes are made.
         scale: Standard deviation of the noise.
         zoom: Factor by which the noise is enlarged.
@@ -65,23 +61,14 @@ def snow(images, draws, mean, scale, zoom, threshold, radius, sigma, keep):
         sigma: Standard deviation of the motion blur.
         keep: Weight of the original image; the rest is whitened.
     """
-    size = images.shape[-1]
-    flakes = draws.normal([1, size, size], mean, scale)
-    flakes = core.transform(flakes, core.zoom_matrix(size, zoom))
-    flakes *= flakes >= threshold
-    angles = draws.uniform([], -135.0, -45.0)
-    flakes = core.truncate(flakes).reshape(-1, size, size, 1)
-    flakes = streak(flakes, angles, radius, sigma)
-    flakes = flakes.reshape(-1, 1, size, size)
-    luma = sum(images[:, i : i + 1] * share for i, share in enumerate(_LUMA))
-    luma *= np.float32(1.5)
-    luma += np.float32(0.5)
-    white = np.maximum(images, luma)
-    white *= np.float32(1 - keep)
-    snowy = np.float32(keep) * images
-    snowy += white
-    snowy += flakes + flakes[..., ::-1, ::-1]
-    return snowy
+    enlarge = blur.zoom_matrix(len(image), zoom)
+    flakes = enlarge @ rng.normal(mean, scale, image.shape[:2]) @ enlarge.T
+    flakes = core.to_pixels(flakes * (flakes >= threshold)) / 255
+    angle = rng.uniform(-135, -45)
+    flakes = blur.streak(flakes[..., np.newaxis], angle, radius, sigma)
+    luma = (image @ _LUMA)[..., np.newaxis]
+    white = np.maximum(image, luma * 1.5 + 0.5)
+    return keep * image + (1 - keep) * white + flakes + flakes[::-1, ::-1]
 
 
 @core.corruption(
@@ -100,14 +87,13 @@ def snow(images, draws, mean, scale, zoom, threshold, radius, sigma, keep):
         (0.65, 0.7, 1),
         (0.6, 0.75, 1),
     ),
-    takes="floats",
 )
-def frost(images, draws, keep, amount, scale, frost_dir=None):
+def frost(image, rng, keep, amount, scale, frost_dir=None):
     """Lays a random part of a frost photograph over an image.
 
     Args:
-        images: `(batch, size, size, 3)`, in [0, 1].
-        draws: `Draws`.
+        image: `(size, size, 3)`, in [0, 1].
+        rng: The generator.
         keep: Factor of the image.
         amount: Factor of the frost.
         scale: Scale of the photographs.
@@ -116,66 +102,49 @@ def frost(images, draws, keep, amount, scale, frost_dir=None):
             Without photographs, textures with their colours and contrasts are
             generated, which differ from the frost of CIFAR-10-C and ImageNet-C.
     """
-    frost_dir = frost_dir or installed_photographs()
     photographs = _photographs(frost_dir, scale)
-    size = images.shape[1]
-    shapes = np.array([photo.shape[:2] for photo in photographs])
-    if shapes.min() < size:
+    size = len(image)
+    smallest = min(min(photo.shape[:2]) for photo in photographs)
+    if smallest < size:
         raise ValueError(
             f"The photographs in `frost_dir`, times {scale}, must have at "
-            f"least {size} x {size} pixels. Received: {shapes.min()} pixels in "
+            f"least {size} x {size} pixels. Received: {smallest} pixels in "
             f"frost_dir={frost_dir!r}"
         )
-    which = draws.integers([], 0, len(photographs) - 1)
-    corners = (draws.uniform([2]) * (shapes[which] - size)).astype(int)
-    ice = np.stack(
-        [
-            photographs[photo][row : row + size, column : column + size]
-            for photo, (row, column) in zip(which, corners, strict=True)
-        ]
-    )
-    frosty = ice.astype(np.float32)
-    frosty *= np.float32(amount / 255)
-    frosty += np.float32(keep) * images
-    return frosty
+    ice = photographs[rng.integers(len(photographs))]
+    top, left = (rng.integers(side - size + 1) for side in ice.shape[:2])
+    ice = ice[top : top + size, left : left + size]
+    # Whole levels, because the sum is rounded down.
+    return (keep * np.round(image * 255) + amount * ice) / 255
 
 
 @core.corruption(
     cifar=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
     imagenet=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
 )
-def fog(images, draws, amount, decay):
+def fog(image, rng, amount, decay):
     """Adds a random cloud and darkens, so that white stays white.
 
     Args:
-        images: `(batch, channels, size, size)`, in [0, 1].
-        draws: `Draws`.
+        image: `(size, size, 3)`, in [0, 1].
+        rng: The generator.
         amount: Brightness of the cloud.
         decay: Factor by which each finer level of the cloud is weaker.
     """
-    size = images.shape[-1]
-    amount = np.float32(amount)
-    clouds = _plasma(draws, size, decay)[:, np.newaxis]
-    brightest = images.max(axis=(1, 2, 3), keepdims=True)
-    foggy = images + amount * clouds
-    return foggy * (brightest / (brightest + amount))
+    size, brightest = len(image), image.max()
+    cloud = plasma(rng, 2 ** (size - 1).bit_length(), decay)[:size, :size]
+    foggy = image + amount * cloud[..., np.newaxis]
+    return foggy * brightest / (brightest + amount)
 
 
 @core.corruption(
     cifar=((0.05,), (0.1,), (0.15,), (0.2,), (0.3,)),
     imagenet=((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),
-    takes="pixels",
 )
-def brightness(pixels, draws, amount):
+def brightness(image, rng, amount):
     """Raises the value in HSV space."""
-    table = _raised(amount)
-    red, green, blue = np.moveaxis(pixels, -1, 0)
-    value = np.maximum(np.maximum(red, green), blue).astype(np.uint16)
-    value <<= np.uint16(8)
-    brighter = np.empty_like(pixels)
-    for channel, levels in enumerate((red, green, blue)):
-        brighter[..., channel] = table.take(value | levels, mode="wrap")
-    return brighter
+    value, saturation, hue = core.hsv(image)
+    return np.minimum(value + amount, 1) * (1 - saturation * hue)
 
 
 @core.corruption(
@@ -194,12 +163,12 @@ def brightness(pixels, draws, amount):
         (0.67, 0.4, 1, 0.65, 1.5, "mud"),
     ),
 )
-def spatter(images, draws, mean, scale, sigma, threshold, amount, liquid):
+def spatter(image, rng, mean, scale, sigma, threshold, amount, liquid):
     """Covers parts of an image with a liquid.
 
     Args:
-        images: `(batch, 3, size, size)`, in [0, 1].
-        draws: `Draws`.
+        image: `(size, size, 3)`, in [0, 1].
+        rng: The generator.
         mean: Mean of the normal noise from which the drops are made.
         scale: Standard deviation of the noise.
         sigma: Standard deviation of the Gaussian that smooths it, in pixels.
@@ -207,18 +176,17 @@ def spatter(images, draws, mean, scale, sigma, threshold, amount, liquid):
         amount: The opacity of water; for mud, the blur of its edge in pixels.
         liquid: `"water"` or `"mud"`.
     """
-    size = images.shape[-1]
-    depth = draws.normal([1, size, size], mean, scale)
-    depth = core.transform(depth, core.blur_matrix(size, sigma))
-    depth *= depth >= threshold
-    if liquid == "mud":
-        matrix = core.blur_matrix(size, amount)
-        wet = (depth > threshold).astype(np.float32)
-        cover = core.transform(wet, matrix)
-        cover *= cover >= 0.8
-        return images * (1 - cover) + cover * _MUD
-    drops = _compiled_drops(size)(np.moveaxis(depth, 1, -1)).numpy()
-    return images + np.float32(amount) * np.moveaxis(drops, -1, 1) * _WATER
+    depth = rng.normal(mean, scale, image.shape[:2])
+    depth = scipy.ndimage.gaussian_filter(depth, sigma, mode="nearest")
+    depth[depth < threshold] = 0
+    if liquid == "water":
+        drops = _drops(core.to_pixels(depth).astype(float))
+        return image + amount * drops[..., np.newaxis] * _WATER
+    wet = (depth > threshold).astype(float)
+    cover = scipy.ndimage.gaussian_filter(wet, amount, mode="nearest")
+    cover[cover < 0.8] = 0
+    cover = cover[..., np.newaxis]
+    return image * (1 - cover) + cover * _MUD
 
 
 def installed_photographs():
@@ -237,21 +205,21 @@ def installed_photographs():
 
 @functools.lru_cache(maxsize=4)
 def _photographs(frost_dir, scale):
+    """Returns the scaled photographs, or textures if there are none."""
+    frost_dir = frost_dir or installed_photographs()
     if frost_dir is None:
         photographs = [
             _texture(seed, *tint) for seed, tint in enumerate(_TINTS)
         ]
     else:
         photographs = _read(frost_dir)
-    # Run on the host, outside the graph of the input pipeline.
-    with tf.init_scope(), tf.device("CPU:0"):
-        resized = [
-            tf.image.resize(
-                photo, np.round(np.multiply(photo.shape[:2], scale))
-            )
-            for photo in photographs
-        ]
-        return [np.round(photo.numpy()).astype(np.uint8) for photo in resized]
+    # Bilinear and without smoothing, as in the published code.
+    return [
+        scipy.ndimage.zoom(
+            photo, (scale, scale, 1), order=1, mode="nearest", grid_mode=True
+        )
+        for photo in photographs
+    ]
 
 
 def _read(folder):
@@ -263,255 +231,123 @@ def _read(folder):
             f"`frost_dir` must hold images, files that end in {_ENDINGS}. "
             f"Received: frost_dir={folder!r}"
         )
-    with tf.init_scope(), tf.device("CPU:0"):
-        return [
-            tf.io.decode_image(
-                tf.io.read_file(os.path.join(folder, name)),
-                channels=3,
-                expand_animations=False,
-            ).numpy()
-            for name in names[:5]
-        ]
+    photographs = []
+    for name in names[:5]:
+        with core.pillow().open(os.path.join(folder, name)) as file:
+            photographs.append(np.asarray(file.convert("RGB")))
+    return photographs
 
 
 def _texture(seed, mean, scale):
-    """Returns a texture of ice needles, in patches with one direction each."""
-    rng = np.random.RandomState(seed)
-    across, down = np.meshgrid(
-        np.fft.rfftfreq(_TEXTURE_SIZE), np.fft.fftfreq(_TEXTURE_SIZE)
+    """Returns 1/f noise, which is about as rough as the photographs."""
+    noise = np.random.default_rng(seed).normal(size=[_TEXTURE_SIZE] * 2)
+    frequency = np.hypot(
+        np.fft.rfftfreq(_TEXTURE_SIZE),
+        np.fft.fftfreq(_TEXTURE_SIZE)[:, np.newaxis],
     )
-    radius = np.hypot(across, down)
-
-    def filtered(response):
-        noise = rng.standard_normal((_TEXTURE_SIZE, _TEXTURE_SIZE))
-        field = np.fft.irfft2(np.fft.rfft2(noise) * response)
-        return field / field.std()
-
-    patches = np.stack(
-        [
-            filtered(np.exp(-((radius * 60) ** 2)))
-            for _ in range(_NUM_DIRECTIONS)
-        ]
-    )
-    shares = np.exp(4 * patches)
-    shares /= shares.sum(axis=0)
-    needles = 0.0
-    for share, angle in zip(
-        shares, rng.uniform(0, np.pi, _NUM_DIRECTIONS), strict=True
-    ):
-        along = across * np.cos(angle) + down * np.sin(angle)
-        aside = down * np.cos(angle) - across * np.sin(angle)
-        # The filtered noise is long in one direction and thin in the other;
-        # needles are bright where it crosses 0.
-        lines = filtered(np.exp(-((along * 90) ** 2) - (aside * 9) ** 2))
-        needles = needles + share * np.exp(-3 * np.abs(lines))
-    clouds = filtered(1 / np.maximum(radius, 1 / 128) ** 1.5)
-    ice = clouds + needles / needles.std()
-    ice = (ice - ice.mean()) / ice.std()
-    return np.clip(ice[..., np.newaxis] * scale + mean, 0, 255)
+    frequency[0, 0] = np.inf
+    ice = np.fft.irfft2(np.fft.rfft2(noise) / frequency)
+    ice = ice[..., np.newaxis] / ice.std() * scale + mean
+    return np.clip(np.round(ice), 0, 255).astype(np.uint8)
 
 
-def _plasma(draws, size, decay):
-    """Returns fractals of the diamond-square method, `(batch, size, size)`.
-
-    They have values in [0, 1] and are cut from a periodic square whose size is
-    the next power of two.
-    """
-    levels = (size - 1).bit_length()
-    whole = 2**levels
-    noise = draws.uniform([whole * whole - 1], -1.0, 1.0)
-    grid = np.zeros((len(noise), 1, 1), np.float32)
-    start = 0
-    amplitude = 100.0**2
-    for level in range(levels):
-        count = 2**level
-        parts = noise[:, start : start + 3 * count * count]
-        parts = np.float32(amplitude) * parts.reshape(-1, 3, count, count)
-        start += 3 * count * count
-        grid = _refine(grid, parts)
-        amplitude /= decay**2
-    low = grid.min(axis=(1, 2), keepdims=True)
-    high = grid.max(axis=(1, 2), keepdims=True)
-    return ((grid - low) / (high - low))[:, :size, :size]
-
-
-def _refine(grid, noise):
-    """Doubles a grid; new points are means of four neighbours plus noise."""
-    batch, count, _ = grid.shape
-    # For the point in the middle of four, right of a point, and below it.
-    middle_noise, right_noise, below_noise = np.moveaxis(noise, 1, 0)
-    pairs = grid + _rolled(grid, 1, axis=1)
-    quarter = np.float32(0.25)
-    middle = (pairs + _rolled(pairs, 1, axis=2)) * quarter + middle_noise
-    fine = np.empty((batch, count, 2, count, 2), np.float32)
-    fine[:, :, 0, :, 0] = grid
-    fine[:, :, 1, :, 1] = middle
-    fine[:, :, 0, :, 1] = right_noise + quarter * (
-        (middle + _rolled(middle, -1, axis=1)) + grid + _rolled(grid, 1, axis=2)
-    )
-    fine[:, :, 1, :, 0] = below_noise + quarter * (
-        (middle + _rolled(middle, -1, axis=2)) + pairs
-    )
-    return fine.reshape(batch, 2 * count, 2 * count)
-
-
-def _rolled(grid, step, axis):
-    """Returns the values of the next (1) or the previous (-1) points."""
-    places = np.arange(step, grid.shape[axis] + step)
-    return grid.take(places, axis=axis, mode="wrap")
-
-
-@functools.lru_cache(maxsize=8)
-def _raised(amount):
-    """Returns the new level for each HSV value and level, uint8 `(65536,)`."""
-    levels = np.arange(256, dtype=np.float32) / 255
-    value = levels[:, np.newaxis]
-    raised = np.minimum(value + np.float32(amount), np.float32(1))
-    # Hue and saturation do not change: all channels grow by the same factor,
-    # and black becomes grey.
-    grown = np.minimum(levels, value) * (raised / np.maximum(value, core.TINY))
-    return core.to_pixels(grown + (value == 0) * raised).ravel()
-
-
-@functools.lru_cache(maxsize=4)
-def _compiled_drops(size):
-    signature = [tf.TensorSpec([None, size, size, 1], tf.float32)]
-    return tf.function(_drops, input_signature=signature, autograph=False)
-
-
-def _drops(depth):
-    """Returns the brightness of water, a relief of the drops up to 1."""
-    levels = tf.floor(tf.clip_by_value(depth, 0.0, 1.0) * 255)
-    distance = tf.minimum(distance_to_edges(levels, 50, 150), 20.0)
-    distance = _equalize(_whole_means(distance))
-    relief = tf.clip_by_value(filter_3x3(distance, _RELIEF), 0.0, 255.0)
-    relief = levels * tf.round(filter_3x3(relief, _MEAN))
-    highest = tf.reduce_max(relief, axis=(1, 2), keepdims=True)
-    return tf.math.divide_no_nan(relief, highest)
-
-
-def _whole_means(images):
-    """Returns means over 3 x 3 pixels, rounded down."""
-    # The offset exceeds the rounding errors, so integers do not change.
-    return tf.floor(filter_3x3(images, _MEAN) + 1e-5)
-
-
-def _equalize(images):
-    """Equalises the histogram of each image `(batch, size, size, 1)`."""
-    shape = tf.shape(images)
-    levels = tf.reshape(tf.cast(images, tf.int32), [shape[0], -1])
-    counts = tf.math.bincount(
-        levels, minlength=256, maxlength=256, axis=-1, dtype=tf.float32
-    )
-    up_to = tf.cumsum(counts, axis=-1)
-    # The number of pixels with the lowest level of the image.
-    least = tf.reduce_min(levels, axis=-1, keepdims=True)
-    lowest = tf.gather(counts, least, axis=1, batch_dims=1)
-    total = up_to[:, -1:]
-    table = tf.round(
-        tf.math.divide_no_nan((up_to - lowest) * 255, total - lowest)
-    )
-    even = tf.gather(table, levels, axis=1, batch_dims=1)
-    flat = tf.where(total > lowest, even, tf.cast(levels, tf.float32))
-    return tf.reshape(flat, shape)
-
-
-def distance_to_edges(images, low, high):
-    """Returns each pixel's distance to the nearest edge, in pixels.
-
-    They are 5 x 5 chamfer distances, exact up to 20 and larger than 20 if there
-    are no edges.
+def plasma(rng, size, decay):
+    """Returns a periodic fractal in [0, 1] by the diamond-square method.
 
     Args:
-        images: `(batch, size, size, 1)`, 0 to 255.
-        low: As in `find_edges`.
-        high: As in `find_edges`.
+        rng: The generator.
+        size: Height and width, a power of two.
+        decay: Factor by which each finer level is weaker.
     """
-    far = 1e3
-    edges = find_edges(images, low, high)
-    distance = tf.where(edges, 0.0, far)
-    steps = np.full((5, 5), far)
-    for row, column in np.ndindex(5, 5):
-        offsets = sorted((abs(row - 2), abs(column - 2)))
-        if offsets == [0, 0]:
-            steps[row, column] = 0
-        elif offsets in ([0, 1], [1, 1], [1, 2]):
-            steps[row, column] = {1: _STRAIGHT, 2: _DIAGONAL, 3: _KNIGHT}[
-                sum(offsets)
-            ]
-    # Erosion subtracts the kernel and takes the minimum.
-    kernel = tf.constant(-steps[:, :, np.newaxis], tf.float32)
-    # Each iteration extends distances by at least one pixel, and `_drops`
-    # clips them at 20.
-    for _ in range(20):
-        distance = tf.nn.erosion2d(
-            distance, kernel, [1] * 4, "SAME", "NHWC", [1] * 4
-        )
-    return distance
+    grid, amplitude = np.zeros((1, 1)), 100.0**2
+    while len(grid) < size:
+        fine = np.zeros((2 * len(grid), 2 * len(grid)))
+        fine[::2, ::2] = grid
+        noise = rng.uniform(-amplitude, amplitude, fine.shape)
+        # First the middle of four points, then the points between two.
+        for neighbours, places in (
+            (_DIAGONAL, [(1, 1)]),
+            (_STRAIGHT, [(0, 1), (1, 0)]),
+        ):
+            mean = scipy.ndimage.correlate(fine, neighbours, mode="wrap")
+            for row, column in places:
+                at = slice(row, None, 2), slice(column, None, 2)
+                fine[at] = mean[at] + noise[at]
+        grid, amplitude = fine, amplitude / decay**2
+    return (grid - grid.min()) / np.ptp(grid)
 
 
-def find_edges(images, low, high):
+def _drops(levels):
+    """Returns the brightness of water, a relief of the drops up to 1.
+
+    Args:
+        levels: Depth of the water, `(size, size)`, 0 to 255.
+    """
+    edges = find_edges(levels, 50, 150)
+    distance = np.full(levels.shape, 20.0)
+    if edges.any():
+        exact = scipy.ndimage.distance_transform_edt(~edges)
+        distance = np.minimum(exact, distance)
+    # The offset exceeds the rounding errors, so integers do not change.
+    distance = np.floor(_mean_3x3(distance) + 1e-9)
+    relief = scipy.ndimage.correlate(
+        equalize(distance.astype(int)), _RELIEF, mode="mirror"
+    )
+    relief = levels * np.round(_mean_3x3(np.clip(relief, 0, 255)))
+    return relief / max(relief.max(), 1)
+
+
+def _mean_3x3(image):
+    return scipy.ndimage.uniform_filter(image, 3, mode="mirror")
+
+
+def equalize(levels):
+    """Equalises the histogram of an image of integers, `(size, size)`."""
+    counts = np.bincount(levels.ravel())
+    # The number of pixels with the lowest level of the image.
+    lowest = counts[levels.min()]
+    if lowest == levels.size:
+        return levels.astype(float)
+    share = (np.cumsum(counts) - lowest) / (levels.size - lowest)
+    return np.round(255 * share)[levels]
+
+
+def find_edges(image, low, high):
     """Returns a boolean mask of the edges that Canny's method finds.
 
     Args:
-        images: `(batch, size, size, 1)`, 0 to 255.
+        image: `(size, size)`, 0 to 255.
         low: Gradients above this are edges if they touch another edge.
         high: Gradients above this are always edges.
     """
-    padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "SYMMETRIC")
-    kernels = np.stack([_SOBEL, _SOBEL.T], axis=-1)[:, :, np.newaxis]
-    gradient = tf.nn.conv2d(
-        padded, tf.constant(kernels, tf.float32), 1, "VALID"
+    across, down = (
+        scipy.ndimage.sobel(image, axis, mode="nearest") for axis in (1, 0)
     )
-    across, down = gradient[..., :1], gradient[..., 1:]
-    strength = tf.abs(across) + tf.abs(down)
-    thin = _is_ridge(strength, across, down)
-    weak = thin & (strength > low)
-    edges = tf.cast(thin & (strength > high), tf.float32)
-    weak = tf.cast(weak, tf.float32)
-
-    def grow(edges, grown):
-        return grown, weak * tf.nn.max_pool2d(grown, 3, 1, "SAME")
-
-    edges, _ = tf.while_loop(
-        lambda edges, grown: tf.reduce_any(edges != grown),
-        grow,
-        (tf.zeros_like(edges) - 1, edges),
-    )
-    return edges > 0
-
-
-def _is_ridge(strength, across, down):
-    """Returns whether no neighbour in the gradient's direction is stronger."""
-    size = strength.shape[1]
-    padded = tf.pad(strength, [[0, 0], [1, 1], [1, 1], [0, 0]])
-
-    def neighbour(row, column):
-        return padded[
-            :, 1 + row : 1 + row + size, 1 + column : 1 + column + size
-        ]
-
+    strength = np.abs(across) + np.abs(down)
+    padded = np.pad(strength, 1)
     slope = np.tan(np.pi / 8)
-    level = tf.abs(down) < slope * tf.abs(across)
-    upright = tf.abs(across) < slope * tf.abs(down)
+    level = np.abs(down) < slope * np.abs(across)
+    upright = np.abs(across) < slope * np.abs(down)
     falling = across * down >= 0
-    result = False
-    for chosen, (row, column) in (
-        (level, (0, 1)),
-        (upright, (1, 0)),
-        (~level & ~upright & falling, (1, 1)),
-        (~level & ~upright & ~falling, (1, -1)),
+    # An edge is a ridge: no neighbour in the gradient's direction is stronger.
+    thin = np.zeros(image.shape, bool)
+    for chosen, row, column in (
+        (level, 0, 1),
+        (upright, 1, 0),
+        (~level & ~upright & falling, 1, 1),
+        (~level & ~upright & ~falling, 1, -1),
     ):
-        before, after = neighbour(-row, -column), neighbour(row, column)
+        before, after = (
+            np.roll(padded, (way * row, way * column), (0, 1))[1:-1, 1:-1]
+            for way in (1, -1)
+        )
         # Of two equally strong pixels one is a ridge; on a diagonal neither is,
         # as in the published code.
         beyond = strength > after if row and column else strength >= after
-        result |= chosen & (strength > before) & beyond
-    return result
-
-
-def filter_3x3(images, kernel):
-    """Correlates images with a 3 x 3 kernel, with reflected borders."""
-    padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT")
-    kernel = tf.constant(kernel[:, :, np.newaxis, np.newaxis], tf.float32)
-    return tf.nn.conv2d(padded, kernel, 1, "VALID")
+        thin |= chosen & (strength > before) & beyond
+    # The weak pixels that touch a strong one, directly or through others.
+    return scipy.ndimage.binary_propagation(
+        thin & (strength > high),
+        structure=np.ones((3, 3)),
+        mask=thin & (strength > low),
+    )
