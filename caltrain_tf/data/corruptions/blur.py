@@ -176,5 +176,6 @@ def _mean_of_zooms(size, stop, step):
     matrices = [np.eye(size)]
     for factor in np.arange(1, stop, step):
         matrices.append(zoom_matrix(size, factor))
+    matrices = [scipy.sparse.csr_array(matrix) for matrix in matrices]
     wholes = (scipy.sparse.kron(each, each, "csr") for each in matrices)
     return sum(wholes) / len(matrices)
