@@ -28,14 +28,8 @@ def glass_blur(image, rng, sigma, reach, iterations):
     """Blurs an image, moves pixels at random, and blurs it again.
 
     As in the published code, pixels are visited from the last to the first, and
-    each takes the current value of a random neighbour.
-
-    Args:
-        image: `(size, size, 3)`, in [0, 1].
-        rng: The generator.
-        sigma: Standard deviation of the Gaussian blurs, in pixels.
-        reach: Largest distance of the neighbour, in rows and in columns.
-        iterations: How many times all pixels are visited.
+    each takes the current value of a random neighbour, which is up to `reach`
+    rows and columns away.
     """
     size = len(image)
     image = core.to_pixels(gaussian_blur(image, rng, sigma)) / 255

@@ -39,12 +39,8 @@ def contrast(image, rng, factor):
 def elastic_transform(image, rng, displacement, sigma, shift):
     """Warps an image with an affine map and a smooth displacement.
 
-    Args:
-        image: `(size, size, 3)`, in [0, 1].
-        rng: The generator.
-        displacement: Scale of the displacement, in pixels.
-        sigma: Standard deviation of the Gaussian that smooths the displacement.
-        shift: Largest shift of the three points of the affine map, in pixels.
+    `shift` is the largest shift of the three points of the affine map, and
+    `sigma` the standard deviation of the Gaussian that smooths displacements.
     """
     size = len(image)
     moves = rng.uniform(-shift, shift, (3, 2))

@@ -51,8 +51,8 @@ def snow(image, rng, mean, scale, zoom, threshold, radius, sigma, keep):
     """Whitens an image and adds flakes that fall in two directions.
 
     Args:
-        image: `(size, size, 3)`, in [0, 1].
-        rng: The generator.
+        image: As in `core.corruption`.
+        rng: As in `core.corruption`.
         mean: Mean of the normal noise from which the flakes are made.
         scale: Standard deviation of the noise.
         zoom: Factor by which the noise is enlarged.
@@ -91,16 +91,10 @@ def snow(image, rng, mean, scale, zoom, threshold, radius, sigma, keep):
 def frost(image, rng, keep, amount, scale, frost_dir=None):
     """Lays a random part of a frost photograph over an image.
 
-    Args:
-        image: `(size, size, 3)`, in [0, 1].
-        rng: The generator.
-        keep: Factor of the image.
-        amount: Factor of the frost.
-        scale: Scale of the photographs.
-        frost_dir: A folder of photographs, of which the first five by name are
-            used, as in the published code; by default `installed_photographs`.
-            Without photographs, textures with their colours and contrasts are
-            generated, which differ from the frost of CIFAR-10-C and ImageNet-C.
+    The first five photographs of `frost_dir` by name are used, as in the
+    published code; by default those of `installed_photographs`. Without any,
+    textures with their colours and contrasts are generated, which differ from
+    the frost of CIFAR-10-C and ImageNet-C.
     """
     photographs = _photographs(frost_dir, scale)
     size = len(image)
@@ -123,14 +117,7 @@ def frost(image, rng, keep, amount, scale, frost_dir=None):
     imagenet=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
 )
 def fog(image, rng, amount, decay):
-    """Adds a random cloud and darkens, so that white stays white.
-
-    Args:
-        image: `(size, size, 3)`, in [0, 1].
-        rng: The generator.
-        amount: Brightness of the cloud.
-        decay: Factor by which each finer level of the cloud is weaker.
-    """
+    """Adds a random cloud and darkens, so that white stays white."""
     size, brightest = len(image), image.max()
     cloud = plasma(rng, 2 ** (size - 1).bit_length(), decay)[:size, :size]
     foggy = image + amount * cloud[..., np.newaxis]
@@ -167,8 +154,8 @@ def spatter(image, rng, mean, scale, sigma, threshold, amount, liquid):
     """Covers parts of an image with a liquid.
 
     Args:
-        image: `(size, size, 3)`, in [0, 1].
-        rng: The generator.
+        image: As in `core.corruption`.
+        rng: As in `core.corruption`.
         mean: Mean of the normal noise from which the drops are made.
         scale: Standard deviation of the noise.
         sigma: Standard deviation of the Gaussian that smooths it, in pixels.
@@ -254,10 +241,7 @@ def _texture(seed, mean, scale):
 def plasma(rng, size, decay):
     """Returns a periodic fractal in [0, 1] by the diamond-square method.
 
-    Args:
-        rng: The generator.
-        size: Height and width, a power of two.
-        decay: Factor by which each finer level is weaker.
+    `size` is a power of two; each finer level is weaker by the factor `decay`.
     """
     grid, amplitude = np.zeros((1, 1)), 100.0**2
     while len(grid) < size:
@@ -278,11 +262,7 @@ def plasma(rng, size, decay):
 
 
 def _drops(levels):
-    """Returns the brightness of water, a relief of the drops up to 1.
-
-    Args:
-        levels: Depth of the water, `(size, size)`, 0 to 255.
-    """
+    """Returns the brightness of water, a relief of the drops up to 1."""
     edges = find_edges(levels, 50, 150)
     distance = np.full(levels.shape, 20.0)
     if edges.any():
@@ -315,10 +295,7 @@ def equalize(levels):
 def find_edges(image, low, high):
     """Returns a boolean mask of the edges that Canny's method finds.
 
-    Args:
-        image: `(size, size)`, 0 to 255.
-        low: Gradients above this are edges if they touch another edge.
-        high: Gradients above this are always edges.
+    Gradients above `high` are edges, and above `low` if they touch an edge.
     """
     across, down = (
         scipy.ndimage.sobel(image, axis, mode="nearest") for axis in (1, 0)
