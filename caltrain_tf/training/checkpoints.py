@@ -1,21 +1,29 @@
 """Checkpoints, from which a killed, preempted or interrupted run resumes."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import tempfile
 import threading
+import time
 import warnings
 
 import tensorflow as tf
 
-from caltrain_tf.training.strategy import is_multi_worker
-
 _NEWEST, _BEST = "ckpt", "best"
 # The name of TensorFlow's own entry in every checkpoint.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# Only these errors mean that files are damaged or missing. Any other, such as
+# a bucket that does not answer, says nothing about the files.
+_DAMAGE = (
+    tf.errors.DataLossError,
+    tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,
+)
 
 
 class Position:
@@ -26,7 +34,6 @@ class Position:
         step: Number of finished optimizer steps.
         step_in_epoch: Number of finished steps of the current epoch.
         sums: Sums of the loss terms over the current epoch, by its parts.
-        best: Lowest value of the metric that selects the best checkpoint.
     """
 
     def __init__(self):
@@ -34,15 +41,16 @@ class Position:
         self.step = 0
         self.step_in_epoch = 0
         self.sums = {}
-        self.best = None
 
     def advance(self, part, steps, terms):
         """Counts steps and adds their loss terms to a part of the epoch."""
         self.step += steps
         self.step_in_epoch += steps
         sums = self.sums.setdefault(part, {})
-        for name, value in terms.items():
-            sums[name] = sums.get(name, 0.0) + value
+        for name, values in terms.items():
+            # One by one, so that the sum does not depend on the executions.
+            for value in values:
+                sums[name] = sums.get(name, 0.0) + value
 
     def end_epoch(self):
         """Moves on to the next epoch."""
@@ -62,9 +70,8 @@ class Checkpoints:
     their checksums when they are read.
 
     Args:
-        folder: The folder of the checkpoints.
-        model: The model.
-        others: Lists of further Keras variables, by name.
+        folder: The folder of the checkpoints; None to write none.
+        variables: Lists of Keras variables, by name.
         keep: How many of the newest checkpoints to keep, at least 2, so that
             there is one to fall back to.
         chief: Whether this process writes into the folder. Other workers have
@@ -72,43 +79,47 @@ class Checkpoints:
 
     Attributes:
         position: The `Position`, which `restore` sets.
+        is_writing: Whether a checkpoint is being written.
     """
 
-    def __init__(self, folder, model, others=None, keep=3, chief=True):
+    def __init__(self, folder, variables, keep=3, chief=True):
         if keep < 2:
             raise ValueError(
                 "`keep` must be at least 2: a damaged checkpoint needs one "
                 f"before it. Received: keep={keep}"
             )
-        self.folder = os.fspath(folder)
+        self.folder = folder and os.fspath(folder)
         self.position = Position()
+        self.is_writing = False
+        self._started = time.monotonic()
+        self._last = None
         # A variable, so that the writing thread has a copy of it too.
         with tf.device("CPU:0"):
             self._position = tf.Variable("")
-        self._thrown_away = None if chief else tempfile.mkdtemp()
-        written = self._thrown_away or self.folder
-        lists = {"model": model.weights, **(others or {})}
-        checkpoint = tf.train.Checkpoint(
+        self._checkpoint = tf.train.Checkpoint(
             position=self._position,
-            **{name: _raw(variables) for name, variables in lists.items()},
+            **{name: _raw(values) for name, values in variables.items()},
         )
-        self._checkpoint = checkpoint
-        self._managers = {
-            _NEWEST: tf.train.CheckpointManager(checkpoint, written, keep),
-            _BEST: tf.train.CheckpointManager(
-                checkpoint, f"{written}/{_BEST}", 1, checkpoint_name=_BEST
-            ),
-        }
+        self._thrown_away = None
+        if folder is not None and not chief:
+            self._thrown_away = tempfile.mkdtemp()
+        written = self._thrown_away or self.folder
+        self._folders = {_NEWEST: written, _BEST: f"{written}/{_BEST}"}
         self._keep = {_NEWEST: keep, _BEST: 1}
-        self._last = None
+        self._managers = {}
 
     def save(self):
         """Starts to write a checkpoint, after which old ones are removed."""
         self._save(_NEWEST)
+        self._started = time.monotonic()
 
     def save_best(self):
         """Starts to write the best checkpoint and then removes the old one."""
         self._save(_BEST)
+
+    def age(self):
+        """Returns the seconds since the last `save`, or since the start."""
+        return time.monotonic() - self._started
 
     def restore(self):
         """Restores the newest checkpoint that is not damaged.
@@ -116,44 +127,59 @@ class Checkpoints:
         Returns:
             Its path, or None if there is none.
         """
+        if self.folder is None:
+            return None
         path = _restore_newest(self.folder, _NEWEST, self._checkpoint)
         if path is not None:
-            state = json.loads(self._position.numpy())
-            vars(self.position).update(state)
+            vars(self.position).update(json.loads(self._position.numpy()))
         return path
 
     def wait(self):
         """Waits until all checkpoints are written."""
+        if self._last is None:
+            return
         self._checkpoint.sync()
-        if self._last and not tf.io.gfile.exists(f"{self._last}.index"):
+        if not tf.io.gfile.exists(f"{self._last}.index"):
             raise OSError(f"A checkpoint could not be written: {self._last}")
 
     def close(self):
         """Waits, and removes the temporary folder of a worker."""
-        self._checkpoint.sync()
+        if self._last is not None:
+            self._checkpoint.sync()
         if self._thrown_away:
             shutil.rmtree(self._thrown_away, ignore_errors=True)
 
     def _save(self, name):
-        self._position.assign(json.dumps(vars(self.position)))
-        manager, keep = self._managers[name], self._keep[name]
+        if self.folder is None:
+            return
+        folder, keep = self._folders[name], self._keep[name]
+        if name not in self._managers:
+            self._managers[name] = tf.train.CheckpointManager(
+                self._checkpoint, folder, keep, checkpoint_name=name
+            )
 
-        def drop_strays(path):
+        def written(path):
+            self.is_writing = False
             # A killed process may leave an incomplete checkpoint, or a complete
             # one that the manager does not know and would never remove.
-            for left in tf.io.gfile.glob(f"{manager.directory}/{name}-*_temp*"):
+            for left in tf.io.gfile.glob(f"{folder}/{name}-*_temp*"):
                 tf.io.gfile.rmtree(left)
-            paths = _oldest_first(manager.directory, name)
+            paths = _oldest_first(folder, name)
             for old in paths[: paths.index(path) + 1][:-keep]:
                 for file in tf.io.gfile.glob(f"{old}.*"):
                     tf.io.gfile.remove(file)
 
+        self._position.assign(json.dumps(vars(self.position)))
         options = tf.train.CheckpointOptions(
             enable_async=True,
             experimental_io_device=_io_device(),
-            experimental_write_callbacks=[drop_strays],
+            experimental_write_callbacks=[written],
         )
-        self._last = manager.save(self.position.step, options=options)
+        self._checkpoint.sync()
+        self.is_writing = True
+        self._last = self._managers[name].save(
+            self.position.step, options=options
+        )
 
 
 def restore_model(folder, model, which="newest"):
@@ -192,62 +218,72 @@ class Preempted(SystemExit):
 class StopSignal:
     """A context that records SIGTERM instead of ending the process.
 
-    A preempted machine receives SIGTERM. With several workers, a signal to one
-    of them stops all at the same step. Only the main thread of a program can
-    handle signals; in other threads the context does nothing.
+    A preempted machine receives SIGTERM. A second SIGTERM ends the process at
+    once, even if TensorFlow does not return. Only the main thread of a program
+    can handle signals; in other threads the context does nothing.
 
     Args:
-        strategy: The strategy of the run.
         saves: Whether the run writes checkpoints. Ctrl-C is then recorded too,
-            and a second Ctrl-C interrupts at once.
+            and a second Ctrl-C interrupts.
+
+    Attributes:
+        received: The number of the signal, or None.
     """
 
-    def __init__(self, strategy, saves=True):
-        self._strategy = strategy
+    def __init__(self, saves=True):
         self._numbers = [signal.SIGTERM, *([signal.SIGINT] if saves else [])]
-        self._received = None
-        self._previous = {}
-        self._sum = tf.function(self._sum_over_replicas, autograph=False)
+        self.received = None
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self):
         """Installs the signal handlers."""
-        if threading.current_thread() is threading.main_thread():
-            for number in self._numbers:
-                self._previous[number] = signal.signal(number, self._note)
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        for number in self._numbers:
+            previous = signal.signal(number, self._note)
+            self._stack.callback(signal.signal, number, previous)
+        # Python calls handlers only between operations of its main thread, but
+        # writes the number of a signal to this socket at once.
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        previous = signal.set_wakeup_fd(writer.fileno())
+        self._stack.callback(writer.close)
+        self._stack.callback(signal.set_wakeup_fd, previous)
+        threading.Thread(
+            target=_end_at_second, args=[reader], daemon=True
+        ).start()
         return self
 
     def __exit__(self, *error):
         """Restores the previous signal handlers."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def requested(self):
-        """Returns whether to stop now; all workers get the same answer."""
-        if not is_multi_worker(self._strategy):
-            return self._received is not None
-        here = tf.constant(float(self._received is not None))
-        return bool(self._sum(here) > 0)
+        self._stack.close()
 
     def stop(self):
         """Raises the exception that ends the run; call it after saving."""
-        if self._received == signal.SIGINT:
+        if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         raise Preempted
 
     def _note(self, number, frame):
         del frame
         if number == signal.SIGINT:
-            if self._received is not None:
+            if self.received is not None:
                 raise KeyboardInterrupt
             # Not `sys.stderr`, because the signal may interrupt its `write`.
             os.write(
                 2, b"\nStopping after this step; Ctrl-C again stops at once.\n"
             )
-        self._received = number
+        self.received = number
 
-    def _sum_over_replicas(self, value):
-        per_replica = self._strategy.run(tf.identity, args=(value,))
-        return self._strategy.reduce("SUM", per_replica, axis=None)
+
+def _end_at_second(reader):
+    """Ends the process at its second SIGTERM, until `reader` ends."""
+    with reader:
+        count = 0
+        while numbers := reader.recv(64):
+            count += numbers.count(signal.SIGTERM)
+            if count > 1:
+                os._exit(Preempted().code)
 
 
 def _io_device():
@@ -266,7 +302,8 @@ def _raw(variables):
 
 
 def _oldest_first(folder, name):
-    if not tf.io.gfile.isdir(folder):
+    # `exists` raises if a bucket does not answer; `isdir` would return False.
+    if not tf.io.gfile.exists(folder):
         return []
     pattern = re.compile(rf"{name}-(\d+)\.index")
     matches = map(pattern.fullmatch, tf.io.gfile.listdir(folder))
@@ -275,22 +312,28 @@ def _oldest_first(folder, name):
 
 
 def _restore_newest(folder, name, checkpoint):
-    """Restores the newest checkpoint that is not damaged.
+    """Restores the newest checkpoint that is neither damaged nor incomplete.
 
-    Damaged checkpoints, found by TensorFlow's checksums, are skipped.
+    Returns None only if the folder has no checkpoints at all.
     """
-    half_restored = False
-    options = tf.train.CheckpointOptions(experimental_io_device=_io_device())
-    for path in reversed(_oldest_first(folder, name)):
+    device = _io_device()
+    options = tf.train.CheckpointOptions(experimental_io_device=device)
+    try:
+        paths = _oldest_first(folder, name)
+    except tf.errors.OpError as error:
+        raise _unreadable(folder, error) from error
+    for path in reversed(paths):
         try:
-            # Reads the table of contents before any variable is changed. The
-            # type of the exception depends on the damage.
-            reader = tf.compat.v1.train.NewCheckpointReader(path)
-            reader.get_tensor(_OBJECT_GRAPH)
-        except Exception as error:
-            _warn_of_damage(path, error)
-            continue
-        try:
+            # Reads the table of contents before any variable is changed. This
+            # operation has errors of the right type; TensorFlow's reader in
+            # Python has not.
+            with tf.device(device):
+                tf.raw_ops.RestoreV2(
+                    prefix=path,
+                    tensor_names=[_OBJECT_GRAPH],
+                    shape_and_slices=[""],
+                    dtypes=[tf.string],
+                )
             status = checkpoint.restore(path, options).expect_partial()
             status.assert_existing_objects_matched()
             return path
@@ -299,20 +342,29 @@ def _restore_newest(folder, name, checkpoint):
                 f"The checkpoint {path} is of another model or optimizer: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-        except tf.errors.OpError as error:
-            half_restored = True
-            _warn_of_damage(path, error)
-    if half_restored:
+        except _DAMAGE as error:
+            warnings.warn(
+                f"The checkpoint {path} is damaged and passed over: "
+                f"{_reason(error)}",
+                stacklevel=4,
+            )
+        except (OSError, tf.errors.OpError) as error:
+            raise _unreadable(path, error) from error
+    if paths:
         raise ValueError(
-            "No checkpoint of the run can be read. Remove them to begin anew. "
-            f"Received: folder={os.fspath(folder)!r}"
+            "All checkpoints of the run are damaged. Remove them to begin "
+            f"anew. Received: folder={os.fspath(folder)!r}"
         )
     return None
 
 
-def _warn_of_damage(path, error):
-    reason = str(error).splitlines()[0]
-    warnings.warn(
-        f"The checkpoint {path} is damaged and passed over: {reason}",
-        stacklevel=5,
+def _unreadable(path, error):
+    return OSError(
+        f"{path} cannot be read now, which says nothing about what is in it. "
+        f"Try again later. Cause: {type(error).__name__}: {_reason(error)}"
     )
+
+
+def _reason(error):
+    # TensorFlow begins with the operation, in double braces.
+    return re.sub(r"\{\{.*?\}\} ", "", str(error)).partition("\n")[0]

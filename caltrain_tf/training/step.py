@@ -241,10 +241,16 @@ def compiled_part(model, loss, jit_compile):
     # With several workers, all-reduces are collectives even for one replica.
     if strategy.num_replicas_in_sync == 1 and not is_multi_worker(strategy):
         return "step"
-    layers = model._flatten_layers()
-    if any(getattr(layer, "synchronized", False) for layer in layers):
+    if any(getattr(each, "synchronized", False) for each in layers_of(model)):
         return None
     return "forward" if getattr(loss, "cross_replica", False) else "gradients"
+
+
+def layers_of(model):
+    """Yields a model, its layers and the layers of models among them."""
+    yield model
+    for layer in getattr(model, "layers", ()):
+        yield from layers_of(layer)
 
 
 def _compiled(function):

@@ -9,33 +9,28 @@ import contextlib
 import dataclasses
 import math
 import os
+import time
 from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.training.checkpoints import (
-    Checkpoints,
-    Position,
-    StopSignal,
-    restore_model,
-)
-from caltrain_tf.training.logs import (
-    MetricsLog,
-    Summaries,
-    epoch_text,
-    progress_bar,
-    write_below,
-)
+from caltrain_tf.training import checkpoints as checkpointing
+from caltrain_tf.training import logs
 from caltrain_tf.training.run_folder import RunFolder
-from caltrain_tf.training.step import Step
+from caltrain_tf.training.step import Step, layers_of
 from caltrain_tf.training.strategy import (
     TrainingInput,
     evaluation_input,
     is_chief,
     is_multi_worker,
 )
+
+# Signals are noticed between executions, so these must be short.
+_SECONDS_PER_EXECUTION = 2.0
+# A preempted run writes no other checkpoint if one this young is on its way.
+_YOUNG_SECONDS = 60.0
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -60,7 +55,9 @@ class Trainer:
         model: A built model that returns logits, or what the loss expects.
         loss: A `keras.losses.Loss`, such as `CompositeLoss`.
         optimizer: A Keras optimizer. Create the model and the optimizer inside
-            `with strategy.scope():`.
+            `with strategy.scope():`. With `gradient_accumulation_steps=4`, four
+            steps make one update, and a calibration loss sees the batch of a
+            step. `mixed_float16` needs a `keras.optimizers.LossScaleOptimizer`.
         strategy: From `get_strategy`; the current strategy if None.
         metrics: Keras metrics `(y_true, y_pred, sample_weight)`. The trainer
             uses copies of them. Their names are used in the logs, such as
@@ -72,8 +69,10 @@ class Trainer:
             BatchNormalization, as in Uncertainty Baselines on CIFAR; on
             ImageNet it uses `("kernel", "bias")`.
         jit_compile: Whether to compile with XLA.
-        steps_per_execution: Number of steps in one `tf.function` call. Signals
-            and a loss that is not finite are noticed after each call.
+        steps_per_execution: The largest number of steps, or of batches of an
+            evaluation, in one `tf.function` call. Fewer are taken if they would
+            take more than about two seconds, because signals and a loss that is
+            not finite are noticed after each call.
         clip_norm: The largest global norm of the global gradient, or None.
 
     Example:
@@ -130,12 +129,18 @@ class Trainer:
                 optimizer.build(model.trainable_variables)
             self.train_metrics = [_copy(metric) for metric in metrics]
             self.eval_metrics = [_copy(metric) for metric in metrics]
+        self._stop = None  # Signals, while `fit` runs.
+        self._pace = _Pace(steps_per_execution)
         self._step = self._make_step(loss, self.train_metrics)
         self._train_function = self._make_train_function(self._step)
-        self._evaluate_batch = tf.function(
-            self._evaluate_batch, autograph=False
+        self._evaluate_function = self._make_batches_function(
+            self._evaluate_batch, lambda label_dtype: (tf.float32,)
         )
-        self._predict_batch = tf.function(self._predict_batch, autograph=False)
+        self._predict_function = self._make_batches_function(
+            self._predict_batch,
+            lambda label_dtype: (tf.float32, label_dtype, tf.float32),
+        )
+        self._worker_means = tf.function(self._worker_means, autograph=False)
 
     def fit(
         self,
@@ -154,6 +159,7 @@ class Trainer:
         config=None,
         keep=3,
         checkpoint_every_steps=None,
+        checkpoint_every_seconds=600,
         profile_steps=None,
         on_epoch_end=None,
         verbose=True,
@@ -200,12 +206,15 @@ class Trainer:
                 saved, or compared with the saved one.
             keep: How many of the newest checkpoints to keep.
             checkpoint_every_steps: Number of steps between checkpoints within
-                an epoch, in addition to the checkpoint after every epoch.
+                an epoch. There is one after the steps of every epoch, before
+                its evaluation.
+            checkpoint_every_seconds: Seconds between checkpoints, likewise;
+                None for no limit.
             profile_steps: `(first, last)`: TensorFlow's profiler records the
                 steps from `first` up to but not including `last`, counted from
                 0 over the whole run, for TensorBoard. It needs a `run`.
             on_epoch_end: Called with the epoch's row and the `Summaries`,
-                before the checkpoint is written.
+                before the row is written.
             verbose: Whether to show progress.
 
         Returns:
@@ -215,9 +224,10 @@ class Trainer:
             NonFiniteLossError: If the loss is not finite; the message has the
                 step and the parts of the loss.
             Preempted: After SIGTERM and a checkpoint; it ends the process with
-                code 143.
+                code 143. A second SIGTERM ends the process at once.
             KeyboardInterrupt: After Ctrl-C; with `run`, once the step is done
                 and a checkpoint is written, or at once after a second Ctrl-C.
+            OSError: If checkpoints exist but cannot be read at the moment.
 
         A callable of `(epoch, context)` is called inside
         `strategy.distribute_datasets_from_function`, with its `InputContext`,
@@ -233,55 +243,67 @@ class Trainer:
         self._check_best(best, evaluations, measures)
         _check_profile_steps(profile_steps, run)
         train = TrainingInput(self.strategy, "dataset", dataset, dataset_steps)
-        phases = [_Phase("train", train, self._step, self._train_function)]
+        phases = [
+            _Phase("train", train, self._step, self._train_function, self._pace)
+        ]
         if held_out is not None:
             rest = TrainingInput(
                 self.strategy, "held_out", held_out, held_out_steps
             )
             step = self._make_step(calibration_loss, ())
             function = self._make_train_function(step)
-            phases.append(_Phase("held_out", rest, step, function, train.steps))
+            pace = _Pace(self.steps_per_execution)
+            phases.append(
+                _Phase("held_out", rest, step, function, pace, train.steps)
+            )
         steps_per_epoch = sum(phase.input.steps for phase in phases)
+        every_steps = checkpoint_every_steps or math.inf
+        every_seconds = checkpoint_every_seconds or math.inf
 
         with contextlib.ExitStack() as stack:
             # The files of the run, and its progress so far.
             chief = is_chief(self.strategy)
             if run is not None and not isinstance(run, RunFolder):
                 run = stack.enter_context(RunFolder(run, config, chief))
-            log = MetricsLog(run and run.file("metrics.jsonl"), writes=chief)
-            summaries = Summaries(
-                run.file("summaries") if run is not None and chief else None
-            )
+            log = logs.MetricsLog(run and run.file("metrics.jsonl"), chief)
+            events = run.file("summaries") if run is not None else None
+            summaries = logs.Summaries(events if chief else None)
             stack.callback(summaries.close)
-            position, checkpoints = Position(), None
             if run is not None:
                 summaries.hyperparameters(run.config)
-                checkpoints = self._open_checkpoints(run, keep, chief)
-                stack.callback(checkpoints.close)
-                position = checkpoints.position
-            if checkpoints is None or self._restore(checkpoints) is None:
+            checkpoints = self._open_checkpoints(run, keep, chief)
+            stack.callback(checkpoints.close)
+            position = checkpoints.position
+            if self._restore(checkpoints) is None:
                 _reset(self.train_metrics)
             log.rewind(position.step)
+            if position.step_in_epoch == steps_per_epoch:
+                # The epoch is over if its row is in the log, where all workers
+                # see it. Otherwise its evaluation is left to do.
+                rows = [row["step"] for row in log.rows]
+                if self._agree(position.step in rows)[0] == 1:
+                    position.end_epoch()
+                    _reset(self.train_metrics)
+                else:
+                    log.rewind(position.step - steps_per_epoch)
             profiler = stack.enter_context(
-                _Profiler(profile_steps, run and run.file("summaries"), chief)
+                _Profiler(profile_steps, events, chief)
             )
-            stop = stack.enter_context(
-                StopSignal(self.strategy, saves=run is not None)
+            self._stop = stack.enter_context(
+                checkpointing.StopSignal(saves=run is not None)
             )
+            stack.callback(setattr, self, "_stop", None)
             bar = stack.enter_context(
-                progress_bar(
+                logs.progress_bar(
                     steps_per_epoch * epochs,
                     position.step,
-                    f"epoch {min(position.epoch + 1, epochs)}/{epochs}",
                     shown=verbose and chief,
                 )
             )
 
             while position.epoch < epochs:
+                bar.set_description(f"epoch {position.epoch + 1}/{epochs}")
                 # The remaining steps of the epoch.
-                bar.set_description(
-                    f"epoch {position.epoch + 1}/{epochs}", refresh=False
-                )
                 for phase in phases:
                     done = max(position.step_in_epoch - phase.first_step, 0)
                     if done >= phase.input.steps:
@@ -289,65 +311,70 @@ class Trainer:
                     batches = iter(phase.input.batches(position.epoch, done))
                     while done < phase.input.steps:
                         count = min(
-                            self.steps_per_execution,
+                            phase.pace.steps,
                             phase.input.steps - done,
-                            _steps_to(position.step, checkpoint_every_steps),
+                            every_steps - position.step % every_steps,
                             profiler.turn(position.step),
                         )
+                        start = time.monotonic()
                         terms = self._run_steps(
                             phase, batches, count, position.step
                         )
+                        seconds = (time.monotonic() - start) / count
                         done += count
                         position.advance(phase.name, count, terms)
                         _show(
                             summaries, bar, phase.name, count, terms, position
                         )
-                        if position.step_in_epoch == steps_per_epoch:
-                            break  # The end of the epoch saves, and may stop.
-                        stops = stop.requested()
-                        every = checkpoint_every_steps or math.inf
-                        if checkpoints is not None and (
-                            stops or position.step % every == 0
-                        ):
+
+                        # Workers differ in their clocks and signals, but they
+                        # have to do the same.
+                        seconds, age, is_writing, stops = self._agree(
+                            seconds,
+                            checkpoints.age(),
+                            checkpoints.is_writing,
+                            self._stop.received is not None,
+                        )
+                        phase.pace.update(seconds)
+                        is_due = (
+                            position.step_in_epoch == steps_per_epoch
+                            or position.step % every_steps == 0
+                            or age >= every_seconds
+                        )
+                        if stops:
+                            is_due = not is_writing or age >= _YOUNG_SECONDS
+                        if is_due:
                             checkpoints.save()
                         if stops:
-                            _wait(checkpoints)
-                            stop.stop()
+                            checkpoints.wait()
+                            self._stop.stop()
 
-                # The end of the epoch: one row of the log, one checkpoint.
+                # The end of the epoch: its evaluation and one row of the log.
                 row = self._train_row(phases, position)
-                position.end_epoch()
-                if position.epoch % evaluate_every == 0 or (
-                    position.epoch == epochs
-                ):
+                if row["epoch"] % evaluate_every == 0 or row["epoch"] == epochs:
                     for name, data in evaluations.items():
                         row.update(_prefixed(name, self.evaluate(data)))
                         if name in measures:
                             values = self._measure(data, measures[name])
                             row.update(_prefixed(name, values))
                     _check_logged(best, row)
-                log.append(row)
                 summaries.scalars(
                     {key: row[key] for key in row if "/" in key}, row["step"]
                 )
                 if on_epoch_end is not None:
                     on_epoch_end(row, summaries)
                 summaries.flush()
-                write_below(bar, epoch_text(row, epochs))
-                # This comparison is false for NaN, which is never the best.
-                lowest = math.inf if position.best is None else position.best
-                if best is not None and row.get(best, math.inf) < lowest:
-                    position.best = row[best]
-                    if checkpoints is not None:
-                        checkpoints.save_best()
-                if checkpoints is not None:
-                    checkpoints.save()
-                if stop.requested():
-                    _wait(checkpoints)
-                    stop.stop()
+                logs.write_below(bar, logs.epoch_text(row, epochs))
+                if best in row and row[best] < _lowest(log.rows, best):
+                    checkpoints.save_best()
+                    checkpoints.wait()
+                log.append(row)
+                position.end_epoch()
+                _reset(self.train_metrics)
 
             # The last checkpoint exists when `fit` returns.
-            _wait(checkpoints)
+            checkpoints.wait()
+            self._stop_if_asked()
         return log.rows
 
     def evaluate(self, dataset):
@@ -364,13 +391,9 @@ class Trainer:
             examples, without l2.
         """
         _reset(self.eval_metrics)
-        # Results are read at the end, so that batches run without waiting.
-        sums = [
-            self._evaluate_batch(batch)
-            for batch in evaluation_input(self.strategy, dataset)
-        ]
-        sums = tf.reduce_sum(tf.cast(tf.stack(sums), tf.float64), axis=0)
-        *sums, weight = sums.numpy().tolist()
+        rows = self._executions(self._evaluate_function, dataset)
+        rows = np.concatenate([terms for (terms,) in rows])
+        *sums, weight = rows.astype("float64").sum(axis=0).tolist()
         if not weight > 0:
             raise ValueError(
                 "The weights of an evaluation must not all be 0. "
@@ -391,13 +414,13 @@ class Trainer:
         Returns:
             An array `(examples, classes)`, or a pair `(outputs, labels)`.
         """
-        outputs, labels = [], []
-        for batch in evaluation_input(self.strategy, dataset):
-            logits = self._predict_batch(batch)
-            logits, y, weight = map(self._collect, (logits, *batch[1:]))
-            outputs.append(logits[weight != 0])
-            labels.append(y[weight != 0])
-        outputs, labels = np.concatenate(outputs), np.concatenate(labels)
+        outputs, labels, weights = map(
+            np.concatenate,
+            zip(
+                *self._executions(self._predict_function, dataset), strict=True
+            ),
+        )
+        outputs, labels = outputs[weights != 0], labels[weights != 0]
         return (outputs, labels) if with_labels else outputs
 
     def restore_best(self, run):
@@ -412,7 +435,7 @@ class Trainer:
         """
         path = run.path if isinstance(run, RunFolder) else os.fspath(run)
         with self.strategy.scope():
-            path = restore_model(
+            path = checkpointing.restore_model(
                 os.path.join(path, "checkpoints"), self.model, which="best"
             )
         step = int(path.rpartition("-")[2])
@@ -441,60 +464,128 @@ class Trainer:
         strategy = self.strategy
 
         def train_steps(iterator, num_steps):
-            sums = tf.zeros(len(step.names))
-            bad_terms = tf.zeros(len(step.names))
-            bad_index = tf.constant(-1)
+            terms = tf.TensorArray(tf.float32, num_steps)
             for index in tf.range(num_steps):
                 per_replica = strategy.run(train, args=next(iterator))
-                terms = strategy.reduce("SUM", per_replica, axis=None)
-                finite = tf.reduce_all(tf.math.is_finite(terms))
-                is_first = tf.logical_and(bad_index < 0, ~finite)
-                bad_index = tf.where(is_first, index, bad_index)
-                bad_terms = tf.where(is_first, terms, bad_terms)
-                sums += terms
-            return sums, bad_index, bad_terms
+                total = strategy.reduce("SUM", per_replica, axis=None)
+                terms = terms.write(index, total)
+            return terms.stack()
 
         return tf.function(train_steps)
 
+    def _make_batches_function(self, run, dtypes):
+        """Returns a `tf.function` that runs several batches of an iterator.
+
+        It returns the rows of their results, and the number of batches, which
+        is smaller than `count` at the end.
+        """
+        run = tf.autograph.experimental.do_not_convert(run)
+
+        def run_batches(iterator, count):
+            labels = tf.nest.flatten(
+                iterator.element_spec[1], expand_composites=True
+            )
+            results = [
+                tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False)
+                for dtype in dtypes(labels[0].dtype)
+            ]
+            done = 0
+            for index in tf.range(count):
+                batch = iterator.get_next_as_optional()
+                if not batch.has_value():
+                    break
+                values = run(batch.get_value())
+                results = [
+                    result.write(index, value)
+                    for result, value in zip(results, values)  # noqa: B905
+                ]
+                done += 1
+            if done == 0:
+                # TensorFlow does not concatenate nothing.
+                rows = [tf.zeros([0], result.dtype) for result in results]
+            else:
+                rows = [result.concat() for result in results]
+            return rows, done
+
+        return tf.function(run_batches)
+
     def _run_steps(self, phase, batches, count, first_step):
-        """Takes steps and returns the sums of their loss terms by name."""
-        sums, bad_index, bad_terms = phase.function(batches, tf.constant(count))
-        names = phase.step.names
-        if int(bad_index) >= 0:
+        """Takes steps and returns their loss terms, lists of floats by name."""
+        terms = phase.function(batches, tf.constant(count)).numpy()
+        finite = np.isfinite(terms).all(axis=1)
+        if not finite.all():
+            first = int(np.argmin(finite))
             parts = ", ".join(
                 f"{name}={value}"
-                for name, value in zip(names, bad_terms.numpy(), strict=True)
+                for name, value in zip(
+                    phase.step.names, terms[first], strict=True
+                )
             )
             raise NonFiniteLossError(
-                f"The loss is not finite at step {first_step + int(bad_index)}"
-                f": {parts}. No checkpoint was written since."
+                f"The loss is not finite at step {first_step + first}: {parts}"
+                ". No checkpoint was written since."
             )
-        return dict(zip(names, sums.numpy().tolist(), strict=True))
+        return dict(zip(phase.step.names, terms.T.tolist(), strict=True))
+
+    def _executions(self, function, dataset):
+        """Yields the results of a function of several batches, as arrays."""
+        iterator = iter(evaluation_input(self.strategy, dataset))
+        pace = _Pace(self.steps_per_execution)
+        count = done = 0
+        while done == count:
+            count, start = pace.steps, time.monotonic()
+            results, done = function(iterator, tf.constant(count))
+            results, done = [part.numpy() for part in results], int(done)
+            if done:
+                yield results
+            (seconds,) = self._agree(time.monotonic() - start)
+            pace.update(seconds / count)
+            self._stop_if_asked()
 
     def _evaluate_batch(self, batch):
         per_replica = self.strategy.run(self._step.evaluate, args=batch)
-        return self.strategy.reduce("SUM", per_replica, axis=None)
+        return [self.strategy.reduce("SUM", per_replica, axis=None)[tf.newaxis]]
 
     def _predict_batch(self, batch):
-        return self.strategy.run(self._step.predict, args=batch[:1])
+        logits = self.strategy.run(self._step.predict, args=batch[:1])
+        return [self._collect(value) for value in (logits, *batch[1:])]
 
     def _collect(self, value):
-        """Returns the rows of all replicas of all workers as an array."""
+        """Returns the rows of all replicas of all workers."""
         if is_multi_worker(self.strategy):
-            return self.strategy.gather(value, axis=0).numpy()
+            return self.strategy.gather(value, axis=0)
         local = self.strategy.experimental_local_results(value)
-        return tf.concat(local, axis=0).numpy()
+        return tf.concat(local, axis=0)
+
+    def _agree(self, *values):
+        """Returns the means of values over workers, the same on all of them."""
+        if not is_multi_worker(self.strategy):
+            return values
+        return self._worker_means(tf.constant(values, tf.float64)).numpy()
+
+    def _worker_means(self, values):
+        per_replica = self.strategy.run(tf.identity, args=(values,))
+        return self.strategy.reduce("MEAN", per_replica, axis=None)
+
+    def _stop_if_asked(self):
+        """Ends `fit`, between its steps, after a signal to any worker."""
+        if self._stop is None:
+            return
+        (stops,) = self._agree(self._stop.received is not None)
+        if stops:
+            self._stop.stop()
 
     def _open_checkpoints(self, run, keep, chief):
         weights = {id(variable) for variable in self.model.weights}
-        others = {
+        variables = {
+            "model": self.model.weights,
             "optimizer": self.optimizer.variables,
             # The seeds of dropout layers.
             "state": [v for v in self.model.variables if id(v) not in weights],
             "metrics": [v for m in self.train_metrics for v in m.variables],
         }
-        folder = run.file("checkpoints")
-        return Checkpoints(folder, self.model, others, keep, chief)
+        folder = run and run.file("checkpoints")
+        return checkpointing.Checkpoints(folder, variables, keep, chief)
 
     def _restore(self, checkpoints):
         with self.strategy.scope():
@@ -504,7 +595,7 @@ class Trainer:
 
     def _check_shared(self, path, step):
         """Raises if workers have read different checkpoints."""
-        if self._mean_over_workers(step) != step:
+        if self._agree(step)[0] != step:
             raise ValueError(
                 "The workers see different checkpoints; the run's folder must "
                 "be on a file system that all of them share. "
@@ -515,17 +606,8 @@ class Trainer:
         """Returns floats by name, the same on every worker."""
         values = measure(*self.predict(dataset, with_labels=True))
         # Rounding differs between machines, but all must agree on the best.
-        return {
-            name: self._mean_over_workers(value)
-            for name, value in values.items()
-        }
-
-    def _mean_over_workers(self, value):
-        if not is_multi_worker(self.strategy):
-            return value
-        value = tf.constant(value, tf.float64)
-        per_replica = self.strategy.run(tf.identity, args=(value,))
-        return float(self.strategy.reduce("MEAN", per_replica, axis=None))
+        means = map(float, self._agree(*values.values()))
+        return dict(zip(values, means, strict=True))
 
     def _train_row(self, phases, position):
         row = {"epoch": position.epoch + 1, "step": position.step}
@@ -533,7 +615,6 @@ class Trainer:
             for name, value in position.sums[phase.name].items():
                 row[f"{phase.name}/{name}"] = value / phase.input.steps
         row.update(_prefixed("train", _results(self.train_metrics)))
-        _reset(self.train_metrics)
         rate = tf.convert_to_tensor(self.optimizer.learning_rate)
         row["train/learning_rate"] = float(rate)
         return row
@@ -573,7 +654,24 @@ class _Phase:
     input: TrainingInput
     step: Step
     function: Callable
+    pace: "_Pace"
     first_step: int = 0
+
+
+class _Pace:
+    """How many steps to run at once: at most `most`, and a few seconds."""
+
+    def __init__(self, most):
+        self.steps = 1
+        self._most = most
+        self._is_compiled = False
+
+    def update(self, seconds_per_step):
+        """Takes the measured time into account."""
+        if self._is_compiled:
+            fit = _SECONDS_PER_EXECUTION / max(seconds_per_step, 1e-9)
+            self.steps = max(1, min(self._most, int(fit)))
+        self._is_compiled = True  # The first time is mostly compilation.
 
 
 class _Profiler:
@@ -604,13 +702,8 @@ class _Profiler:
         return min((turn for turn in turns if turn > 0), default=math.inf)
 
 
-def _steps_to(step, every):
-    """Returns the steps until the next multiple of `every`, or infinity."""
-    return math.inf if every is None else every - step % every
-
-
 def _show(summaries, bar, part, count, terms, position):
-    means = {name: value / count for name, value in terms.items()}
+    means = {name: sum(values) / count for name, values in terms.items()}
     bar.set_postfix(means, refresh=False)
     bar.update(count)
     scalars = {f"batch/{part}/{name}": means[name] for name in means}
@@ -619,9 +712,9 @@ def _show(summaries, bar, part, count, terms, position):
     summaries.scalars(scalars, position.step)
 
 
-def _wait(checkpoints):
-    if checkpoints is not None:
-        checkpoints.wait()
+def _lowest(rows, name):
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return min([v for v in values if not math.isnan(v)], default=math.inf)
 
 
 def _prefixed(prefix, values):
@@ -737,11 +830,7 @@ def _check_made_in_scope(strategy, model, optimizer):
                 "`model` and `optimizer` must be made inside `with "
                 f"strategy.scope():`. Received: {variable.path}, which was not"
             )
-    policies = {
-        layer.dtype_policy.name
-        for layer in model._flatten_layers()
-        if layer.dtype_policy is not None
-    }
+    policies = {layer.dtype_policy.name for layer in layers_of(model)}
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if "mixed_float16" in policies and not scales:
         raise ValueError(
