@@ -20,6 +20,8 @@ BINNINGS = ("equal_mass", "equal_width")
 ESTIMATORS = ("bin", "label")
 NORMS = (1, 2, math.inf)
 REDUCTIONS = ("mean", "sum")
+# Fewer effective examples than 2, up to rounding, say nothing about their bias.
+FEWEST_EXAMPLES = 1.999
 # Up to this many edges, comparing with each is ten times as fast as a search.
 MOST_COMPARED_EDGES = 64
 # Examples whose bins are computed at a time.
@@ -54,9 +56,7 @@ class Bins(NamedTuple):
         bias = 0.0
         if debias:
             examples = _ratio(self.mass**2, self.squared_weight)
-            # One example says nothing about its own bias. Equal weights are
-            # whole numbers of examples up to rounding.
-            known = examples > 1 + 1e-9
+            known = examples > FEWEST_EXAMPLES
             bias = _ratio(accuracy * (1 - accuracy), known * (examples - 1))
             share = share * known
         return power_mean(self.confidence - accuracy, norm, share, bias)
@@ -94,8 +94,8 @@ def calibration_error(
 
     and for `norm=inf` the largest of the differences. With `debias`, the square
     of a bin's difference is reduced by its expected value under calibration,
-    acc_b (1 - acc_b) / (n_b - 1); bins of one example count 0, and the sum is
-    at least 0.
+    acc_b (1 - acc_b) / (n_b - 1); bins of fewer than 2 examples count 0, and
+    the sum is at least 0.
 
     Equal-mass edges are the sorted confidences at min(round(linspace(0, N,
     num_bins, endpoint=False)), N - 1). An edge belongs to the bin above it, so
