@@ -54,7 +54,10 @@ def number(name, value, *, low, high=math.inf, closed=False):
     """
     number = plain(value)
     is_number = isinstance(number, Real) and not isinstance(number, bool)
-    inside = is_number and math.isfinite(number)
+    try:
+        inside = is_number and math.isfinite(number)
+    except OverflowError:  # An integer beyond the range of floats.
+        inside = False
     if inside:
         inside = low <= number <= high if closed else low < number < high
     if not inside:
@@ -69,15 +72,30 @@ def number(name, value, *, low, high=math.inf, closed=False):
     return number
 
 
+def share(name, value):
+    """Returns `value` if it is a number in [0, 1)."""
+    result = number(name, value, low=0, high=1, closed=True)
+    if result == 1:
+        raise ValueError(f"`{name}` must be < 1. Received: {name}={value!r}")
+    return result
+
+
 def count(name, value, low=1):
     """Returns `value` as an `int` if it is an integer of at least `low`."""
     number = plain(value)
     is_integer = isinstance(number, Integral) and not isinstance(number, bool)
-    if not is_integer or number < low:
+    if not is_integer or not low <= number < 2**63:
         raise ValueError(
-            f"`{name}` must be an integer >= {low}. Received: {name}={value!r}"
+            f"`{name}` must be an integer >= {low}"
+            f"{' and < 2**63' if is_integer and number > low else ''}. "
+            f"Received: {name}={value!r}"
         )
     return int(number)
+
+
+def ignore_class(value):
+    """Returns the label of examples that do not count, or None."""
+    return value if value is None else count("ignore_class", value, -(2**31))
 
 
 def flag(name, value):

@@ -20,8 +20,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from caltrain_tf import checks
-from caltrain_tf.replicas import is_compiled_by_xla, sum_over_replicas
+from caltrain_tf import checks, replicas
 
 # Tensors.
 #
@@ -146,6 +145,25 @@ class Batch(NamedTuple):
         ids = ops.expand_dims(self.labels, -1)
         return ops.cast(ids == class_range(self.num_classes), "float32")
 
+    def restore(self, values):
+        """Values `(n,)` in the shape `(...)` that the examples had."""
+        if 0 in [size for size in self.shape if isinstance(size, int)]:
+            values = values[:0]
+        return ops.reshape(values, self.shape)
+
+    def sum_over_replicas(self, tensor):
+        """Adds up `tensor` over the replicas if `cross_replica`."""
+        if self.cross_replica:
+            return replicas.sum_over_replicas(tensor)
+        return tensor
+
+    def gather_over_replicas(self, *tensors):
+        """Joins tensors `(n,)` of all replicas if `cross_replica`."""
+        if not self.cross_replica:
+            return tensors
+        together = replicas.gather_over_replicas(ops.stack(tensors, axis=1))
+        return ops.unstack(together, len(tensors), axis=1)
+
 
 def standardize(
     y_true,
@@ -159,8 +177,16 @@ def standardize(
 ):
     """Checks the inputs of a loss or a metric and returns a `Batch`.
 
-    With `num_groups`, `y_true` is `(..., 2)`: a class id and a group id.
+    With `num_groups`, `y_true` is `(..., 2)`: a class id and a group id. A
+    `Batch` in place of `y_true` is returned as it is, so that all parts of a
+    loss share one.
     """
+    if isinstance(y_true, Batch):
+        return y_true
+    from_logits = checks.flag("from_logits", from_logits)
+    multi_label = checks.flag("multi_label", multi_label)
+    cross_replica = checks.flag("cross_replica", cross_replica)
+    ignore_class = checks.ignore_class(ignore_class)
     mask = _get_keras_mask(y_pred)
     _warn_about_producer(y_pred, from_logits)
     y_true = _to_tensor("y_true", y_true)
@@ -188,6 +214,12 @@ def standardize(
         weight = weight if mask is None else weight * mask
     if from_logits:
         _warn_about_probabilities(predictions)
+    if predictions.shape[0] == 0:
+        # One example that does not count, because Keras has no maximum of none.
+        labels = ops.pad(labels, [[0, 1]] + [[0, 0]] * (len(labels.shape) - 1))
+        predictions = ops.pad(predictions, [[0, 1], [0, 0]])
+        weight = mask = ops.zeros(1)
+        groups = None if groups is None else ops.zeros(1)
     if weight is None:
         weight = scaled = ops.ones_like(predictions[:, 0])
     else:
@@ -269,9 +301,11 @@ def _get_keras_mask(tensor):
     """The mask that a Keras layer attached to `tensor`, or None."""
     # JAX arrays cannot carry attributes, so Keras keeps their masks in a table
     # that has no public name.
-    from keras.src import backend
-
-    return backend.get_keras_mask(tensor)
+    try:
+        from keras.src.backend import get_keras_mask
+    except ImportError:
+        return getattr(tensor, "_keras_mask", None)
+    return get_keras_mask(tensor)
 
 
 def _to_tensor(name, value):
@@ -370,7 +404,7 @@ def scale(weight, cross_replica):
         [ops.sum(weight), ops.sum(ops.cast(weight != 0, "float32"))]
     )
     if cross_replica:
-        sums = sum_over_replicas(sums)
+        sums = replicas.sum_over_replicas(sums)
     return weight * ops.divide_no_nan(sums[1], sums[0])
 
 
@@ -389,10 +423,13 @@ def _blank_ignored(labels, predictions, weight):
 
 def _check_weight(weight):
     known = _to_numpy_if_known(weight)
-    if known is not None and not (known >= 0).all():
-        position = int((~(known >= 0)).argmax())
+    if known is None:
+        return
+    invalid = ~((known >= 0) & (known < np.inf))
+    if invalid.any():
+        position = int(invalid.argmax())
         raise ValueError(
-            "`sample_weight` must not be negative or NaN. "
+            "`sample_weight` must be finite and not negative. "
             f"Received: {known[position]:g} for example {position}"
         )
 
@@ -464,7 +501,7 @@ def _require(valid, problem, name, rows, seen):
     known = _to_numpy_if_known(valid)
     if known is None:
         # XLA would drop the assertion and log a line about it.
-        if _is_in_graph(valid) and not is_compiled_by_xla():
+        if _is_in_graph(valid) and not replicas.is_compiled_by_xla():
             _assert_in_graph(valid, problem, seen)
         return valid
     if not known.all():

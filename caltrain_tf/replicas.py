@@ -68,8 +68,12 @@ def _xla_cannot_communicate(tf):
 def is_compiled_by_xla():
     """Whether XLA compiles the TensorFlow graph that is being traced."""
     import tensorflow as tf
-    from tensorflow.python.ops import control_flow_util
 
+    # There is no public way to ask.
+    try:
+        from tensorflow.python.ops import control_flow_util
+    except ImportError:
+        return False
     return control_flow_util.GraphOrParentsInXlaContext(
         tf.compat.v1.get_default_graph()
     )

@@ -22,24 +22,39 @@
 `CompositeLoss` adds two of them; `Groupwise` averages one of them over groups.
 """
 
-from caltrain_tf.losses.avuc import AvUC, avuc
-from caltrain_tf.losses.bsce_gra import BSCEGRA, bsce_gra
 from caltrain_tf.losses.composite import CompositeLoss, PartMetric
-from caltrain_tf.losses.dual_focal import DualFocal, dual_focal
-from caltrain_tf.losses.esd import ESD, esd
-from caltrain_tf.losses.focal import Focal, focal
 from caltrain_tf.losses.groupwise import Groupwise
+from caltrain_tf.losses.kernel import ESD, MMCE, esd, mmce
+from caltrain_tf.losses.likelihood import (
+    BSCEGRA,
+    MSE,
+    NLL,
+    DualFocal,
+    Focal,
+    bsce_gra,
+    dual_focal,
+    focal,
+    mse,
+    nll,
+)
 from caltrain_tf.losses.margin import ACLS, MbLS, acls, mbls
-from caltrain_tf.losses.mdca import DCA, MDCA, dca, mdca
-from caltrain_tf.losses.mmce import MMCE, mmce
-from caltrain_tf.losses.mse import MSE, mse
-from caltrain_tf.losses.nll import NLL, nll
-from caltrain_tf.losses.registry import PRIMARY, SECONDARY, get
-from caltrain_tf.losses.sb_ece import SBECE, sb_ece
-from caltrain_tf.losses.sb_marginal_ece import SBMarginalECE, sb_marginal_ece
-from caltrain_tf.losses.soft_avuc import SoftAvUC, soft_avuc
+from caltrain_tf.losses.marginal import DCA, MDCA, dca, mdca
+from caltrain_tf.losses.registry import LABELS, PRIMARY, SECONDARY, get, options
+from caltrain_tf.losses.soft_bins import (
+    SBECE,
+    SBMarginalECE,
+    sb_ece,
+    sb_marginal_ece,
+)
+from caltrain_tf.losses.uncertainty import AvUC, SoftAvUC, avuc, soft_avuc
 
 __all__ = [
+    "ACLS",
+    "BSCEGRA",
+    "DCA",
+    "ESD",
+    "LABELS",
+    "MDCA",
     "MMCE",
     "MSE",
     "NLL",
@@ -48,32 +63,28 @@ __all__ = [
     "SECONDARY",
     "AvUC",
     "CompositeLoss",
+    "DualFocal",
     "Focal",
     "Groupwise",
+    "MbLS",
     "PartMetric",
     "SBMarginalECE",
     "SoftAvUC",
+    "acls",
     "avuc",
+    "bsce_gra",
+    "dca",
+    "dual_focal",
+    "esd",
     "focal",
     "get",
+    "mbls",
+    "mdca",
     "mmce",
     "mse",
     "nll",
+    "options",
     "sb_ece",
     "sb_marginal_ece",
     "soft_avuc",
-    "BSCEGRA",
-    "bsce_gra",
-    "DualFocal",
-    "dual_focal",
-    "ESD",
-    "esd",
-    "ACLS",
-    "MbLS",
-    "acls",
-    "mbls",
-    "DCA",
-    "MDCA",
-    "dca",
-    "mdca",
 ]

@@ -3,21 +3,12 @@
 import keras
 from keras import ops
 
-from caltrain_tf import checks, inputs
-from caltrain_tf.losses.base import (
-    SHARED_CHECKS,
-    batch_value,
-    check_agreement,
-    check_options,
-    copies,
-    describe,
-    reduce,
-)
-from caltrain_tf.losses.registry import get
+from caltrain_tf import checks
+from caltrain_tf.losses import base, parts, registry
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class CompositeLoss(keras.losses.Loss):
+class CompositeLoss(base.Loss):
     """`primary + beta * secondary`, for `model.compile`.
 
     With `sample_weight`, both parts are weighted means: the primary loss is
@@ -73,18 +64,11 @@ class CompositeLoss(keras.losses.Loss):
         reduction="sum_over_batch_size",
         dtype=None,
     ):
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        super().__init__(
+            name, reduction, dtype, from_logits, multi_label, ignore_class
+        )
         self.beta = checks.number("beta", beta, low=0, closed=True)
         self.cross_replica = checks.flag("cross_replica", cross_replica)
-        self._shared = check_options(
-            {
-                "from_logits": from_logits,
-                "multi_label": multi_label,
-                "ignore_class": ignore_class,
-            },
-            SHARED_CHECKS,
-        )
-        self.__dict__.update(self._shared)
         if primary is None and secondary is None:
             raise ValueError(
                 "`primary` or `secondary` must be given. "
@@ -111,35 +95,26 @@ class CompositeLoss(keras.losses.Loss):
             if getattr(self, name) is not None
         ]
 
-    def call(self, y_true, y_pred):
-        """Returns the batch's loss once for each example, `(...)`."""
-        batch = self.standardize(y_true, y_pred)
-        return copies(self.of_batch(batch), batch)
+    def terms(self, y_true, y_pred, sample_weight=None):
+        """Returns `(weighted_mean, primary, secondary)`, three scalars.
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        """Returns the loss, reduced as `reduction` says."""
-        with keras.name_scope(self.name):
-            batch = self.standardize(y_true, y_pred, sample_weight)
-            value = reduce(self.of_batch(batch), batch, self.reduction)
-            return ops.cast(value, self.dtype)
-
-    def standardize(self, y_true, y_pred, sample_weight=None):
-        """Returns the `Batch` that both parts are computed from."""
-        return inputs.standardize(
-            y_true,
-            y_pred,
-            sample_weight=sample_weight,
-            cross_replica=self.cross_replica,
-            num_groups=self.num_groups,
-            **self._shared,
-        )
+        The first is `primary + beta * secondary`, unless a subclass has a
+        `call` of its own.
+        """
+        batch = self.standardize(y_true, y_pred, sample_weight)
+        primary = self.part("primary", batch)
+        secondary = self.part("secondary", batch)
+        total = primary + self.beta * secondary
+        if base.has_own_call(self):
+            total = self.weighted_mean(y_true, y_pred, sample_weight)
+        return total, primary, secondary
 
     def part(self, name, batch):
         """Returns the scalar of a part for a `Batch`; 0 if there is none."""
         part = getattr(self, name)
         if part is None:
             return ops.zeros((), "float32")
-        return batch_value(part, batch, self._shared)
+        return parts.value(part, batch)
 
     def of_batch(self, batch):
         """Returns the loss of a `Batch`, a scalar."""
@@ -155,19 +130,17 @@ class CompositeLoss(keras.losses.Loss):
             "secondary": serialize(self.secondary),
             "beta": self.beta,
             "cross_replica": self.cross_replica,
-            **self._shared,
         }
 
-    def __repr__(self):
-        """Returns the call that makes this loss, without the defaults."""
-        parts = {"primary": self.primary, "secondary": self.secondary}
-        return describe(self, {**self.get_config(), **parts})
+    def _parts(self):
+        return {"primary": self.primary, "secondary": self.secondary}
 
     def _get_part(self, role, identifier):
         if identifier is None:
             return None
-        part = get(identifier, **self._shared)
-        check_agreement(role, part, self._shared, "composite")
+        shared = {name: getattr(self, name) for name in base.SHARED}
+        part = registry.get(identifier, **shared)
+        parts.check_agreement(role, part, shared, "composite")
         return part
 
     def _get_num_groups(self):
@@ -181,12 +154,6 @@ class CompositeLoss(keras.losses.Loss):
             raise ValueError(
                 "`primary` and `secondary` must agree on `num_groups`. "
                 f"Received: {self.primary!r}, {self.secondary!r}"
-            )
-        if counts and self.multi_label:
-            raise ValueError(
-                "`multi_label` must be False for a `Groupwise` part, which "
-                "takes a class id and a group id for each example. Received: "
-                "multi_label=True"
             )
         return counts.pop() if counts else None
 

@@ -8,22 +8,11 @@ import keras
 from keras import ops
 
 from caltrain_tf import checks, inputs
-from caltrain_tf.losses.base import (
-    SHARED,
-    SHARED_CHECKS,
-    batch_value,
-    check_agreement,
-    check_options,
-    copies,
-    describe,
-    reduce,
-)
-from caltrain_tf.losses.registry import get
-from caltrain_tf.replicas import sum_over_replicas
+from caltrain_tf.losses import base, parts, registry
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class Groupwise(keras.losses.Loss):
+class Groupwise(base.Loss):
     """The mean over groups of each group's own loss, for `model.compile`.
 
     The calibration error of a whole batch may be small although one group is
@@ -78,21 +67,20 @@ class Groupwise(keras.losses.Loss):
         reduction="sum_over_batch_size",
         dtype=None,
     ):
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.num_groups = checks.count("num_groups", num_groups)
         given = {"from_logits": from_logits, "ignore_class": ignore_class}
         given = {k: v for k, v in given.items() if v is not None}
-        given = check_options(given, SHARED_CHECKS)
-        self.loss = get(loss, **given)
-        self._shared = {
-            option: given.get(option, getattr(self.loss, option, default))
-            for option, default in SHARED.items()
-            if option != "multi_label"
+        if "from_logits" in given:
+            checks.flag("from_logits", from_logits)
+        self.loss = registry.get(loss, **given)
+        shared = {
+            "from_logits": getattr(self.loss, "from_logits", False),
+            "ignore_class": getattr(self.loss, "ignore_class", None),
+            **given,
+            "multi_label": False,
         }
-        self.__dict__.update(self._shared)
-        check_agreement(
-            "loss", self.loss, {**self._shared, "multi_label": False}, "group"
-        )
+        super().__init__(name, reduction, dtype, **shared)
+        self.num_groups = checks.count("num_groups", num_groups)
+        parts.check_agreement("loss", self.loss, shared, "group")
         if getattr(self.loss, "num_groups", None) is not None:
             raise ValueError(
                 "`loss` must not have groups of its own. "
@@ -102,53 +90,26 @@ class Groupwise(keras.losses.Loss):
     def of_batch(self, batch):
         """Returns the loss of a `Batch` that has groups, a scalar."""
         total = count = 0.0
-        for group in range(self.num_groups):
-            is_group = ops.cast(batch.groups == group, "float32")
+        for index in range(self.num_groups):
+            is_group = ops.cast(batch.groups == index, "float32")
             weight = inputs.scale(batch.weight * is_group, batch.cross_replica)
-            value = batch_value(
-                self.loss,
-                batch._replace(weight=weight),
-                self._shared,
-                is_part=True,
-            )
-            mass = ops.sum(weight)
-            if batch.cross_replica:
-                mass = sum_over_replicas(mass)
+            group = batch._replace(weight=weight)
+            value = parts.value(self.loss, group, is_group=True)
+            mass = batch.sum_over_replicas(ops.sum(weight))
             # A product instead of `where` keeps the NaN of a diverged model.
             total = total + value * ops.cast(mass > 0, "float32")
             count = count + ops.cast(mass > 0, "float32")
         return ops.divide_no_nan(total, count)
 
-    def call(self, y_true, y_pred):
-        """Returns the batch's loss once for each example, `(...)`."""
-        batch = self._standardize(y_true, y_pred)
-        return copies(self.of_batch(batch), batch)
-
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        """Returns the loss, reduced as `reduction` says."""
-        with keras.name_scope(self.name):
-            batch = self._standardize(y_true, y_pred, sample_weight)
-            value = reduce(self.of_batch(batch), batch, self.reduction)
-            return ops.cast(value, self.dtype)
-
-    def _standardize(self, y_true, y_pred, sample_weight=None):
-        return inputs.standardize(
-            y_true,
-            y_pred,
-            sample_weight=sample_weight,
-            num_groups=self.num_groups,
-            **self._shared,
-        )
-
     def get_config(self):
         """Returns the arguments of the constructor, with `loss` as config."""
-        return {
+        config = {
             **super().get_config(),
             "loss": keras.saving.serialize_keras_object(self.loss),
             "num_groups": self.num_groups,
-            **self._shared,
         }
+        del config["multi_label"]
+        return config
 
-    def __repr__(self):
-        """Returns the call that makes this loss, without the defaults."""
-        return describe(self, {**self.get_config(), "loss": self.loss})
+    def _parts(self):
+        return {"loss": self.loss}

@@ -4,34 +4,28 @@ They are defined on logits, not on probabilities, so that `from_logits=False` is
 an error. A binary problem with logits z `(..., 1)` has the logits [0, z].
 """
 
-from functools import partial
-
 import keras
 from keras import ops
 
-from caltrain_tf import checks
-from caltrain_tf.losses.base import FunctionLoss, loss_function
-from caltrain_tf.replicas import sum_over_replicas
+from caltrain_tf import checks, inputs
+from caltrain_tf.losses import base
 
 # Largest distance whose square, and sums of many squares, do not overflow
 # float32. Larger ones are those of masked classes, which get no gradient.
 _LARGEST_DISTANCE = 1e15
-_check_not_negative = partial(checks.number, low=0, closed=True)
 
 
-def _check_logits(name, value):
-    if not checks.flag(name, value):
-        raise ValueError(
-            f"`{name}` must be True: a margin is a distance between logits, "
-            "which probabilities do not have; remove the softmax of the last "
-            "layer. "
-            f"Received: {name}={value!r}"
-        )
-    return True
-
-
-@loss_function(from_logits=_check_logits, margin=_check_not_negative)
-def mbls(batch, *, margin=10.0):
+def mbls(
+    y_true,
+    y_pred,
+    from_logits=False,
+    *,
+    margin=10.0,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    cross_replica=False,
+):
     """Penalty on logits that lie more than a margin below the largest one.
 
     mbls = mean over examples and classes of max(0, max_j z_j - z_k - margin)
@@ -43,8 +37,20 @@ def mbls(batch, *, margin=10.0):
     code.
 
     Args:
-        batch: The examples.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Logits `(..., classes)`; `(..., 1)` is the logit of class 1.
+            Leading axes are the batch and, if there are more, positions such as
+            pixels or tokens.
+        from_logits: Must be True.
         margin: The largest distance without a penalty, at least 0.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.
@@ -52,31 +58,90 @@ def mbls(batch, *, margin=10.0):
     Example:
         >>> import caltrain_tf as ct
         >>> logits = [[8.0, 1.0], [-2.0, 3.0], [0.0, 4.0]]
-        >>> loss = ct.losses.MbLS(margin=4.0, from_logits=True)
-        >>> round(float(loss([0, 1, 1], logits)), 4)
+        >>> value = ct.losses.mbls([0, 1, 1], logits, True, margin=4.0)
+        >>> round(float(value), 4)
         0.6667
 
     Reference:
         Liu et al., "The Devil is in the Margin: Margin-based Label Smoothing
         for Network Calibration", 2022.
     """
+    from_logits = _check_logits(from_logits)
+    margin = checks.number("margin", margin, low=0, closed=True)
+    batch = inputs.standardize(
+        y_true,
+        y_pred,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        cross_replica,
+    )
     largest = ops.max(batch.predictions, axis=-1, keepdims=True)
     penalty = ops.relu(largest - batch.predictions - margin)
-    return _weighted_mean(ops.mean(penalty, axis=-1), batch)
+    value = base.mean(ops.mean(penalty, axis=-1), batch)
+    return inputs.nan_where_invalid(value, batch)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class MbLS(FunctionLoss, function=mbls, name="mbls"):
-    """`mbls` as a loss for `model.compile`."""
+class MbLS(base.FunctionLoss):
+    """`mbls` as a loss for `model.compile`: margin-based label smoothing.
+
+    Args:
+        margin: The largest distance without a penalty, at least 0.
+        from_logits: Must be True.
+        name: The loss's name.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
+        dtype: Data type of the result; the computation is in float32.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> logits = [[8.0, 1.0], [-2.0, 3.0], [0.0, 4.0]]
+        >>> loss = ct.losses.MbLS(margin=4.0, from_logits=True)
+        >>> round(float(loss([0, 1, 1], logits)), 4)
+        0.6667
+    """
+
+    def __init__(
+        self,
+        margin=10.0,
+        from_logits=False,
+        name="mbls",
+        *,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(
+            mbls,
+            name,
+            reduction,
+            dtype,
+            _check_logits(from_logits),
+            multi_label,
+            ignore_class,
+            margin=checks.number("margin", margin, low=0, closed=True),
+        )
 
 
-@loss_function(
-    from_logits=_check_logits,
-    margin=_check_not_negative,
-    positive=_check_not_negative,
-    negative=_check_not_negative,
-)
-def acls(batch, *, margin=10.0, positive=1.0, negative=0.1):
+def acls(
+    y_true,
+    y_pred,
+    from_logits=False,
+    *,
+    margin=10.0,
+    positive=1.0,
+    negative=0.1,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    cross_replica=False,
+):
     """Squared penalties on large logits and on those far below the largest.
 
     With z_max the largest logit of an example,
@@ -92,10 +157,22 @@ def acls(batch, *, margin=10.0, positive=1.0, negative=0.1):
     1e15 and have no gradient.
 
     Args:
-        batch: The examples.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Logits `(..., classes)`; `(..., 1)` is the logit of class 1.
+            Leading axes are the batch and, if there are more, positions such as
+            pixels or tokens.
+        from_logits: Must be True.
         margin: The largest logit and distance without a penalty, at least 0.
         positive: Weight of the first term, at least 0.
         negative: Weight of the second term, at least 0.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.
@@ -103,26 +180,97 @@ def acls(batch, *, margin=10.0, positive=1.0, negative=0.1):
     Example:
         >>> import caltrain_tf as ct
         >>> logits = [[8.0, 1.0], [-2.0, 3.0], [0.0, 4.0]]
-        >>> loss = ct.losses.ACLS(margin=4.0, from_logits=True)
-        >>> round(float(loss([0, 1, 1], logits)), 4)
+        >>> value = ct.losses.acls([0, 1, 1], logits, True, margin=4.0)
+        >>> round(float(value), 4)
         5.6667
 
     Reference:
         Park et al., "ACLS: Adaptive and Conditional Label Smoothing for
         Network Calibration", 2023.
     """
+    from_logits = _check_logits(from_logits)
+    margin = checks.number("margin", margin, low=0, closed=True)
+    positive = checks.number("positive", positive, low=0, closed=True)
+    negative = checks.number("negative", negative, low=0, closed=True)
+    batch = inputs.standardize(
+        y_true,
+        y_pred,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        cross_replica,
+    )
     logits = batch.predictions
     largest = ops.max(logits, axis=-1, keepdims=True)
     # The largest logit has a distance of 0 and adds nothing.
     below = _squared(ops.stop_gradient(largest) - logits - margin)
-    below = ops.sum(below, axis=-1) / (logits.shape[1] - 1)
+    below = ops.sum(below, axis=-1) / (batch.num_classes - 1)
     above = _squared(largest[:, 0] - margin)
-    return _weighted_mean(positive * above + negative * below, batch)
+    value = base.mean(positive * above + negative * below, batch)
+    return inputs.nan_where_invalid(value, batch)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class ACLS(FunctionLoss, function=acls, name="acls"):
-    """`acls` as a loss for `model.compile`."""
+class ACLS(base.FunctionLoss):
+    """`acls` as a loss for `model.compile`.
+
+    Args:
+        margin: The largest logit and distance without a penalty, at least 0.
+        positive: Weight of the penalty on the largest logit, at least 0.
+        negative: Weight of the penalty on the other logits, at least 0.
+        from_logits: Must be True.
+        name: The loss's name.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
+        dtype: Data type of the result; the computation is in float32.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> logits = [[8.0, 1.0], [-2.0, 3.0], [0.0, 4.0]]
+        >>> loss = ct.losses.ACLS(margin=4.0, from_logits=True)
+        >>> round(float(loss([0, 1, 1], logits)), 4)
+        5.6667
+    """
+
+    def __init__(
+        self,
+        margin=10.0,
+        positive=1.0,
+        negative=0.1,
+        from_logits=False,
+        name="acls",
+        *,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(
+            acls,
+            name,
+            reduction,
+            dtype,
+            _check_logits(from_logits),
+            multi_label,
+            ignore_class,
+            margin=checks.number("margin", margin, low=0, closed=True),
+            positive=checks.number("positive", positive, low=0, closed=True),
+            negative=checks.number("negative", negative, low=0, closed=True),
+        )
+
+
+def _check_logits(from_logits):
+    if not checks.flag("from_logits", from_logits):
+        raise ValueError(
+            "`from_logits` must be True: a margin is a distance between "
+            "logits, which probabilities do not have; remove the softmax of "
+            f"the last layer. Received: from_logits={from_logits!r}"
+        )
+    return True
 
 
 def _squared(distance):
@@ -131,12 +279,3 @@ def _squared(distance):
         distance > _LARGEST_DISTANCE, _LARGEST_DISTANCE, distance
     )
     return ops.square(ops.relu(distance))
-
-
-def _weighted_mean(values, batch):
-    """Mean of values `(n,)`, divided before the sum, which could overflow."""
-    total = ops.sum(batch.weight)
-    if batch.cross_replica:
-        total = sum_over_replicas(total)
-    mean = ops.sum(ops.divide_no_nan(batch.weight, total) * values)
-    return sum_over_replicas(mean) if batch.cross_replica else mean

@@ -1,52 +1,82 @@
-"""Losses by name, as flags and configuration files spell them."""
+"""Losses by name, as flags and configuration files spell them.
 
+A new loss is one line here, and flags, configurations, reports and figures know
+it.
+"""
+
+import functools
 import inspect
 from collections.abc import Mapping
 
 import keras
 
 from caltrain_tf import checks
-from caltrain_tf.losses.avuc import AvUC
-from caltrain_tf.losses.base import accepted
-from caltrain_tf.losses.bsce_gra import BSCEGRA
-from caltrain_tf.losses.dual_focal import DualFocal
-from caltrain_tf.losses.esd import ESD
-from caltrain_tf.losses.focal import Focal
+from caltrain_tf.losses.kernel import ESD, MMCE
+from caltrain_tf.losses.likelihood import BSCEGRA, MSE, NLL, DualFocal, Focal
 from caltrain_tf.losses.margin import ACLS, MbLS
-from caltrain_tf.losses.mdca import DCA, MDCA
-from caltrain_tf.losses.mmce import MMCE
-from caltrain_tf.losses.mse import MSE
-from caltrain_tf.losses.nll import NLL
-from caltrain_tf.losses.sb_ece import SBECE
-from caltrain_tf.losses.sb_marginal_ece import SBMarginalECE
-from caltrain_tf.losses.soft_avuc import SoftAvUC
+from caltrain_tf.losses.marginal import DCA, MDCA
+from caltrain_tf.losses.parts import accepted
+from caltrain_tf.losses.soft_bins import SBECE, SBMarginalECE
+from caltrain_tf.losses.uncertainty import AvUC, SoftAvUC
 
-
-def _avuc_gs(stop_gradient=True, name="avuc_gs", **options):
-    return AvUC(stop_gradient=stop_gradient, name=name, **options)
-
-
-PRIMARY = {
-    "nll": NLL,
-    "focal": Focal,
-    "mse": MSE,
-    "dual_focal": DualFocal,
-    "bsce_gra": BSCEGRA,
+_AvUCGS = functools.partial(AvUC, stop_gradient=True, name="avuc_gs")
+# name -> (class, label in reports and figures)
+_PRIMARY = {
+    "nll": (NLL, "NLL"),
+    "focal": (Focal, "Focal"),
+    "mse": (MSE, "MSE"),
+    "dual_focal": (DualFocal, "Dual focal"),
+    "bsce_gra": (BSCEGRA, "BSCE-GRA"),
 }
-SECONDARY = {
-    "sb_ece": SBECE,
-    "s_avuc": SoftAvUC,
-    "avuc": AvUC,
-    "avuc_gs": _avuc_gs,
-    "mmce": MMCE,
-    "sb_marginal_ece": SBMarginalECE,
-    "esd": ESD,
-    "mdca": MDCA,
-    "dca": DCA,
-    "mbls": MbLS,
-    "acls": ACLS,
+_SECONDARY = {
+    "sb_ece": (SBECE, "SB-ECE"),
+    "s_avuc": (SoftAvUC, "S-AvUC"),
+    "avuc": (AvUC, "AvUC"),
+    "avuc_gs": (_AvUCGS, "AvUC-GS"),
+    "mmce": (MMCE, "MMCE"),
+    "sb_marginal_ece": (SBMarginalECE, "SB-marginal ECE"),
+    "esd": (ESD, "ESD"),
+    "mdca": (MDCA, "MDCA"),
+    "dca": (DCA, "DCA"),
+    "mbls": (MbLS, "MbLS"),
+    "acls": (ACLS, "ACLS"),
 }
+_ALL = {**_PRIMARY, **_SECONDARY}
+PRIMARY = {name: loss for name, (loss, _) in _PRIMARY.items()}
+SECONDARY = {name: loss for name, (loss, _) in _SECONDARY.items()}
+LABELS = {name: label for name, (_, label) in _ALL.items()}
 _BY_NAME = {**PRIMARY, **SECONDARY}
+# Arguments of every loss, which a configuration sets for all of them.
+_COMMON = (
+    "from_logits",
+    "name",
+    "multi_label",
+    "ignore_class",
+    "reduction",
+    "dtype",
+)
+
+
+def options(name):
+    """Returns the options of a loss with their defaults.
+
+    Args:
+        name: A name of `PRIMARY` or `SECONDARY`.
+
+    Returns:
+        A dictionary, without the arguments that all losses have.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> ct.losses.options("s_avuc")
+        {'threshold': 0.5, 'temperature': 0.1}
+    """
+    loss = _BY_NAME[checks.choice("name", name, tuple(_BY_NAME))]
+    return {
+        option: parameter.default
+        for option, parameter in inspect.signature(loss).parameters.items()
+        if option not in _COMMON
+    }
 
 
 def get(identifier, **options):

@@ -1,20 +1,24 @@
-"""Soft bins: every prediction belongs to every bin, and most to the nearest.
+"""Calibration errors over soft bins, which can be differentiated.
 
-The calibration errors here are the paper's equations 11 and 12 for any number
-of columns: one column of confidences for the top-label error, one column per
-class for the marginal error.
+Every prediction belongs to every bin, and most to the nearest.
 """
 
-import math
-
+import keras
 from keras import ops
 
-from caltrain_tf.replicas import sum_over_replicas
+from caltrain_tf import checks, inputs
+from caltrain_tf.losses import base
 
+CHANCE = "chance"
 # The smallest bin mass that is divided by, in examples.
 SMALLEST_MASS = 1e-5
 # Share of a uniform membership that the authors' released code mixes in.
 MEMBERSHIP_SMOOTHING = 1e-5
+# Memberships `(n, columns, bins)` are computed for as many columns at once, and
+# again for the gradient. A few arrays of this size are alive at a time.
+_BLOCK_BYTES = 16 * 2**20
+# Taken for the size of a batch that is not known while a graph is traced.
+_USUAL_EXAMPLES = 1024
 
 
 def soft_membership(values, num_bins, temperature, lower=0.0):
@@ -31,7 +35,7 @@ def soft_membership(values, num_bins, temperature, lower=0.0):
     Returns:
         Shape `values.shape + (num_bins,)`, summing to 1 over the last axis.
     """
-    if num_bins == 1:
+    if num_bins == 1:  # Keras warns of a softmax over one entry.
         return ops.ones_like(ops.expand_dims(values, -1))
     width = (1.0 - lower) / num_bins
     centres = lower + width * (ops.arange(num_bins, dtype="float32") + 0.5)
@@ -39,206 +43,389 @@ def soft_membership(values, num_bins, temperature, lower=0.0):
     return ops.softmax(ops.square(distance) * (-1.0 / temperature), axis=-1)
 
 
-def binned_error(
-    predicted, outcome, weight, bins, norm, cross_replica, smoothed=False
+def sb_ece(
+    y_true,
+    y_pred,
+    from_logits=False,
+    *,
+    num_bins=15,
+    temperature=0.01,
+    norm=2,
+    binning="label",
+    root=True,
+    lower=0.0,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    cross_replica=False,
 ):
-    """Sum over bins of mass x |accuracy - confidence|^norm (equation 11).
+    """Differentiable expected calibration error over soft bins.
+
+    With confidences c_i, correctness a_i and memberships
+    u_ij = softmax_j(-(c_i - centre_j)^2 / temperature), a bin has the mass
+    S_j = sum_i u_ij, the confidence C_j and the accuracy A_j, and
+
+        bin:   (sum_j S_j / N |A_j - C_j|^norm)^(1/norm)            (eq. 11)
+        label: (1/N sum_ij u_ij |A_j - c_i|^norm)^(1/norm)          (eq. 12)
+
+    `root=False, lower="chance"` gives the authors' released code for eq. 12:
+    bins on [1/K, 1], and memberships (1 - e) u + e / bins with e = 1e-5. Their
+    code for eq. 11 is `binning="bin"`.
 
     Args:
-        predicted: Predicted probabilities `(n, columns)`.
-        outcome: 1.0 where the event happened, else 0.0, of the same shape.
-        weight: `(n,)`.
-        bins: The triple of number of bins, temperature and lower end.
-        norm: Exponent, at least 1.
-        cross_replica: Whether the batch is the global one.
-        smoothed: Whether to mix in a uniform membership, as the authors'
-            released code does for equation 12; has no effect here.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
+            probability or logit of class 1. Leading axes are the batch and,
+            if there are more, positions such as pixels or tokens.
+        from_logits: Whether `y_pred` holds logits.
+        num_bins: Number of bins.
+        temperature: Softness of the bins; towards 0 they become hard.
+        norm: The exponent, at least 1.
+        binning: `"label"` or `"bin"`, as above. (In `ct.metrics`, `binning`
+            is how the bins are cut: `"equal_mass"` or `"equal_width"`.)
+        root: Whether to take the root at the end.
+        lower: Where the first bin begins: a number, or `"chance"` for 1/K.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
-        `(mean, scale)` for `finish`: the sum is `mean * scale**norm`.
+        A scalar.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(ct.losses.sb_ece([0, 1, 1], probs)), 4)
+        0.2652
+        >>> round(float(ct.losses.sb_ece([0, 1, 1], probs, binning="bin")), 4)
+        0.2598
+
+    Reference:
+        Karandikar et al., "Soft Calibration Objectives for Neural Networks",
+        2021, section 4.1.
     """
-    excess = predicted - outcome
-    if predicted.shape[1] > 1 and _powers_stay_in_range(*bins):
-        sums = _sums_by_powers(predicted, excess, weight, bins)
-    else:
-        membership = soft_membership(predicted, *bins) * _per_row(weight)
-        excess = membership * ops.expand_dims(excess, -1)
-        sums = ops.sum(ops.stack([membership, excess]), axis=1)
-    sums = _reducer(cross_replica)(sums)
-    mass = sums[0]
-    gap = ops.abs(sums[1]) / ops.maximum(mass, SMALLEST_MASS)
-    powers, scale = _powers(gap, norm)
-    # The memberships of an example sum to 1, so that the total is a constant.
-    total = ops.stop_gradient(ops.sum(mass))
-    return ops.divide_no_nan(ops.sum(mass * powers), total), scale
+    bins = _check_bins(num_bins, temperature, norm, binning, root)
+    lower, smoothing = _check_lower(lower), 0.0
+    batch = inputs.standardize(
+        y_true,
+        y_pred,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        cross_replica,
+    )
+    if lower == CHANCE:
+        lower = 1.0 / batch.num_classes
+        smoothing = MEMBERSHIP_SMOOTHING if binning == "label" else 0.0
+    confidence = ops.expand_dims(batch.confidence(), -1)
+    correct = ops.expand_dims(batch.correctness(), -1)
+    error = _error(confidence, correct, batch, lower, smoothing, **bins)
+    return inputs.nan_where_invalid(error, batch)
 
 
-def label_binned_error(
-    predicted, outcome, weight, bins, norm, cross_replica, smoothed=False
-):
-    """Mean of membership x |bin accuracy - confidence|^norm (equation 12).
-
-    Arguments and result as in `binned_error`.
-    """
-    shared = _reducer(cross_replica)
-    membership = soft_membership(predicted, *bins)
-    if smoothed:
-        uniform = MEMBERSHIP_SMOOTHING / membership.shape[-1]
-        membership = (1.0 - MEMBERSHIP_SMOOTHING) * membership + uniform
-    membership = membership * _per_row(weight)
-    mass = shared(ops.sum(membership, axis=0))
-    hits = shared(ops.sum(membership * ops.expand_dims(outcome, -1), axis=0))
-    accuracy = hits / ops.maximum(mass, SMALLEST_MASS)
-    gap = ops.abs(accuracy - ops.expand_dims(predicted, -1))
-    total = shared(ops.sum(weight)) * predicted.shape[1]
-    powers, scale = _powers(gap, norm)
-    mean = ops.divide_no_nan(shared(ops.sum(membership * powers)), total)
-    return mean, scale
-
-
-def finish(mean, scale, norm, root):
-    """Returns the error from the result of an estimator.
-
-    With `root` it is `scale * mean**(1/norm)`, whose gradient is 0 instead of
-    infinite where the error is 0.
-    """
-    if not root:
-        return mean * scale**norm
-    if norm == 1:
-        return mean * scale
-    # With this comparison NaN stays NaN and does not become an error of 0.
-    is_zero = mean <= 0
-    safe = ops.where(is_zero, 1.0, mean)
-    rooted = ops.sqrt(safe) if norm == 2 else ops.power(safe, 1.0 / norm)
-    return ops.where(is_zero, 0.0, rooted) * scale
-
-
-def _powers(gap, norm):
-    """`(powers, scale)` with `gap**norm == powers * scale**norm`.
-
-    A high power of a small gap underflows float32. Dividing by the largest gap
-    first prevents this, and since root(sum) is homogeneous, that divisor needs
-    no gradient of its own.
-    """
-    if norm == 1:
-        return gap, 1.0
-    if norm == 2:
-        return ops.square(gap), 1.0
-    scale = ops.stop_gradient(ops.max(gap))
-    return ops.power(ops.divide_no_nan(gap, scale), norm), scale
-
-
-def _powers_stay_in_range(num_bins, temperature, lower):
-    """Whether `_sums_by_powers` can neither overflow nor underflow float32."""
-    width = (1.0 - lower) / num_bins
-    reference = num_bins // 2
-    centre = lower + width * (reference + 0.5)
-    largest = 2.0 * max(centre, 1.0 - centre) * reference * width / temperature
-    return largest < 80.0 and num_bins <= 64
-
-
-def _sums_by_powers(predicted, excess, weight, bins):
-    """The bins' masses and sums of `excess`, with one exponential per value.
-
-    With the offsets o_j = i w of the bins' centres from the middle centre m,
-
-        u_j = g_j y^i / sum_j g_j y^i,  y = exp(2 (c - m) w / T),
-        g_j = exp(-o_j^2 / T)
-
-    so that all memberships are powers of one number and their sums over j are
-    polynomials in it. No array of size n x columns x bins is made: for 1,000
-    classes, a loss with its gradient takes a quarter of the time.
+@keras.saving.register_keras_serializable("caltrain_tf")
+class SBECE(base.FunctionLoss):
+    """`sb_ece` as a loss for `model.compile`: the soft-binned ECE.
 
     Args:
-        predicted: c, `(n, columns)`.
-        excess: `(n, columns)`.
-        weight: `(n,)`.
-        bins: As in `binned_error`.
+        num_bins: Number of bins.
+        temperature: Softness of the bins; towards 0 they become hard.
+        norm: The exponent, at least 1.
+        binning: `"label"` (equation 12 of the paper) or `"bin"` (equation 11).
+        root: Whether to take the root at the end.
+        lower: Where the first bin begins: a number, or `"chance"` for 1/K.
+        from_logits: Whether `y_pred` holds logits.
+        name: The loss's name.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
+        dtype: Data type of the result; the computation is in float32.
 
-    Returns:
-        `(2, bins, columns)`: sums over n of w u_j and of w u_j excess.
+    Example:
+        >>> import caltrain_tf as ct
+        >>> loss = ct.losses.SBECE(binning="bin")
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(loss([0, 1, 1], probs)), 4)
+        0.2598
     """
-    num_bins, temperature, lower = bins
-    width = (1.0 - lower) / num_bins
-    reference = num_bins // 2
-    centre = lower + width * (reference + 0.5)
-    offsets = [width * (j - reference) for j in range(num_bins)]
-    factors = [math.exp(-(o**2) / temperature) for o in offsets]
-    slope = 2.0 * width / temperature
 
-    def polynomial(coefficients, rising, falling):
-        above = below = 0.0
-        for coefficient in reversed(coefficients[reference + 1 :]):
-            above = (above + coefficient) * rising
-        for coefficient in coefficients[:reference]:
-            below = (below + coefficient) * falling
-        return above + coefficients[reference] + below
-
-    def bases(predicted):
-        rising = ops.exp((predicted - centre) * slope)
-        falling = 1.0 / rising
-        total = polynomial(factors, rising, falling)
-        return rising, falling, 1.0 / total
-
-    @ops.custom_gradient
-    def sums(predicted, excess, weight):
-        rising, falling, share = bases(predicted)
-        power = share * ops.expand_dims(weight, -1)
-        powers = [power]
-        for _ in range(reference):
-            powers.insert(0, powers[0] * falling)
-        for _ in range(num_bins - 1 - reference):
-            powers.append(powers[-1] * rising)
-        value = ops.stack(
-            [
-                ops.stack([ops.sum(p, axis=0) for p in powers]),
-                ops.stack([ops.sum(p * excess, axis=0) for p in powers]),
-            ]
+    def __init__(
+        self,
+        num_bins=15,
+        temperature=0.01,
+        norm=2,
+        binning="label",
+        root=True,
+        lower=0.0,
+        from_logits=False,
+        name="sb_ece",
+        *,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(
+            sb_ece,
+            name,
+            reduction,
+            dtype,
+            from_logits,
+            multi_label,
+            ignore_class,
+            **_check_bins(num_bins, temperature, norm, binning, root),
+            lower=_check_lower(lower),
         )
 
-        def gradient(*args, upstream=None):
-            if upstream is None:
-                (upstream,) = args
-            # Computed again from the arguments, so that the gradient can be
-            # differentiated too. XLA computes it only once.
-            rising, falling, share = bases(predicted)
-            weighted = [
-                [f * row for f, row in zip(factors, rows, strict=True)]
-                for rows in (
-                    ops.unstack(half, num_bins, axis=0)
-                    for half in ops.unstack(upstream, 2, axis=0)
-                )
-            ]
 
-            def mean(coefficients, moment=0):
-                terms = [
-                    c * o**moment
-                    for c, o in zip(coefficients, offsets, strict=True)
-                ]
-                return share * polynomial(terms, rising, falling)
+def sb_marginal_ece(
+    y_true,
+    y_pred,
+    from_logits=False,
+    *,
+    num_bins=15,
+    temperature=0.01,
+    norm=2,
+    binning="bin",
+    root=True,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    cross_replica=False,
+):
+    """Calibration error of every class probability over soft bins.
 
-            of_mass, of_excess = weighted
-            row = ops.expand_dims(weight, -1)
-            direct = mean(of_excess)
-            # du_j / dc = 2/T u_j (o_j - mean offset).
-            first = mean(of_mass, 1) + excess * mean(of_excess, 1)
-            zeroth = mean(of_mass) + excess * direct
-            pull = first - mean(factors, 1) * zeroth
-            return (
-                row * pull * (2.0 / temperature),
-                row * direct,
-                ops.zeros_like(weight),
-            )
+    Each class k has the soft bins of `sb_ece` for its own probabilities p_ik
+    and labels y_ik, and all classes count the same:
 
-        scale = ops.reshape(ops.convert_to_tensor(factors), (1, -1, 1))
-        return value * scale, gradient
+        (1/K sum_k sum_j S_kj / N |A_kj - C_kj|^norm)^(1/norm)
 
-    return sums(predicted, excess, weight)
+    Args:
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
+            probability or logit of class 1. Leading axes are the batch and,
+            if there are more, positions such as pixels or tokens.
+        from_logits: Whether `y_pred` holds logits.
+        num_bins: Number of bins on [0, 1].
+        temperature: Softness of the bins; towards 0 they become hard.
+        norm: The exponent, at least 1.
+        binning: `"bin"` or `"label"`, as in `sb_ece`; not the `binning` of
+            `ct.metrics`, which is how the bins are cut.
+        root: Whether to take the root at the end.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(ct.losses.sb_marginal_ece([0, 1, 1], probs)), 4)
+        0.4403
+
+    Reference:
+        Karandikar et al., "Soft Calibration Objectives for Neural Networks",
+        2021, appendix on multiclass calibration error.
+    """
+    bins = _check_bins(num_bins, temperature, norm, binning, root)
+    batch = inputs.standardize(
+        y_true,
+        y_pred,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        cross_replica,
+    )
+    error = _error(
+        batch.probabilities(), batch.label_distribution(), batch, **bins
+    )
+    return inputs.nan_where_invalid(error, batch)
 
 
-def _per_row(weight):
-    return ops.reshape(weight, (-1, 1, 1))
+@keras.saving.register_keras_serializable("caltrain_tf")
+class SBMarginalECE(base.FunctionLoss):
+    """`sb_marginal_ece` as a loss for `model.compile`.
+
+    Args:
+        num_bins: Number of bins on [0, 1].
+        temperature: Softness of the bins; towards 0 they become hard.
+        norm: The exponent, at least 1.
+        binning: `"bin"` or `"label"`, as in `sb_ece`.
+        root: Whether to take the root at the end.
+        from_logits: Whether `y_pred` holds logits.
+        name: The loss's name.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
+        dtype: Data type of the result; the computation is in float32.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> loss = ct.losses.SBMarginalECE()
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(loss([0, 1, 1], probs)), 4)
+        0.4403
+    """
+
+    def __init__(
+        self,
+        num_bins=15,
+        temperature=0.01,
+        norm=2,
+        binning="bin",
+        root=True,
+        from_logits=False,
+        name="sb_marginal_ece",
+        *,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(
+            sb_marginal_ece,
+            name,
+            reduction,
+            dtype,
+            from_logits,
+            multi_label,
+            ignore_class,
+            **_check_bins(num_bins, temperature, norm, binning, root),
+        )
 
 
-def _reducer(cross_replica):
-    return sum_over_replicas if cross_replica else lambda tensor: tensor
+def _check_bins(num_bins, temperature, norm, binning, root):
+    return {
+        "num_bins": checks.count("num_bins", num_bins),
+        "temperature": checks.number("temperature", temperature, low=0),
+        "norm": checks.number("norm", norm, low=1, closed=True),
+        "binning": checks.choice("binning", binning, ("bin", "label")),
+        "root": checks.flag("root", root),
+    }
+
+
+def _check_lower(lower):
+    if isinstance(lower, str):
+        return checks.choice("lower", lower, (CHANCE,))
+    return checks.share("lower", lower)
+
+
+def _error(
+    predicted,
+    outcome,
+    batch,
+    lower=0.0,
+    smoothing=0.0,
+    *,
+    num_bins,
+    temperature,
+    norm,
+    binning,
+    root,
+):
+    """Equation 11 or 12, the mean over columns.
+
+    `predicted` are probabilities `(n, columns)`, `outcome` is 1.0 where the
+    event happened.
+    """
+
+    def memberships(predicted, weight):
+        u = soft_membership(predicted, num_bins, temperature, lower)
+        u = (1.0 - smoothing) * u + smoothing / num_bins if smoothing else u
+        return u * ops.reshape(weight, (-1, 1, 1))
+
+    def sums(predicted, values, weight):
+        u = memberships(predicted, weight)
+        sum_of_values = ops.sum(u * ops.expand_dims(values, -1), axis=0)
+        return ops.stack([ops.sum(u, axis=0), sum_of_values])
+
+    def powers(gap):
+        # A high power of a small gap would underflow. Since the root of the sum
+        # is homogeneous, the divisor needs no gradient of its own.
+        if norm in (1, 2):
+            return gap if norm == 1 else ops.square(gap)
+        return ops.power(ops.divide_no_nan(gap, scale), norm)
+
+    def sum_of_powers(predicted, accuracy, weight):
+        gap = ops.abs(ops.transpose(accuracy) - ops.expand_dims(predicted, -1))
+        return ops.sum(memberships(predicted, weight) * powers(gap), axis=0)
+
+    scale = 1.0
+    values = predicted - outcome if binning == "bin" else outcome
+    both = _by_columns(sums, num_bins, batch.weight, predicted, values)
+    mass, values = ops.unstack(batch.sum_over_replicas(both), 2, axis=0)
+    means = values / ops.maximum(mass, SMALLEST_MASS)
+    if binning == "bin":
+        gap = ops.abs(means)
+        if norm not in (1, 2):
+            scale = ops.stop_gradient(ops.max(gap))
+        total = ops.sum(mass * powers(gap))
+    else:
+        if norm not in (1, 2):
+            scale = ops.stop_gradient(_largest_gap(predicted, means, batch))
+        total = _by_columns(
+            sum_of_powers,
+            num_bins,
+            batch.weight,
+            predicted,
+            ops.transpose(means),
+        )
+        total = batch.sum_over_replicas(ops.sum(total))
+    # The memberships of an example sum to 1, so that their sum is a constant.
+    error = ops.divide_no_nan(total, ops.stop_gradient(ops.sum(mass)))
+    return base.root(error, norm) * scale if root else error * scale**norm
+
+
+def _largest_gap(predicted, accuracy, batch):
+    """The largest |A_j - c_i|, the same on all replicas."""
+    # 0 and 1 for a replica without examples.
+    values = ops.reshape(predicted, (-1,))
+    highest = ops.max(ops.concatenate([values, ops.zeros(1)]))
+    lowest = ops.min(ops.concatenate([values, ops.ones(1)]))
+    lowest, highest = batch.gather_over_replicas(lowest[None], highest[None])
+    return ops.maximum(
+        ops.max(accuracy) - ops.min(lowest),
+        ops.max(highest) - ops.min(accuracy),
+    )
+
+
+def _by_columns(function, num_bins, weight, *arrays):
+    """Joins `function(*arrays, weight)` of blocks of columns.
+
+    Args:
+        function: Returns `(..., columns, bins)`, from arrays of size
+            `(n, columns, bins)`.
+        num_bins: The number of bins.
+        weight: `(n,)`.
+        *arrays: `(..., columns)`.
+    """
+    num_examples = weight.shape[0] or _USUAL_EXAMPLES
+    num_columns = arrays[0].shape[-1]
+    size = max(1, _BLOCK_BYTES // (4 * num_examples * num_bins))
+    if size >= num_columns:
+        return function(*arrays, weight)
+    # The gradient of a block computes its memberships again.
+    function = keras.remat(function)
+    blocks = [
+        function(*(x[..., start : start + size] for x in arrays), weight)
+        for start in range(0, num_columns, size)
+    ]
+    return ops.concatenate(blocks, axis=-2)

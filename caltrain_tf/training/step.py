@@ -28,9 +28,8 @@ class Step:
 
     Args:
         model: A built Keras model, made in the strategy's scope.
-        loss: A `keras.losses.Loss`. If it has `parts(y_true, y_pred, weight)`
-            and `beta`, like `CompositeLoss`, its parts are computed separately
-            and the loss itself is not called.
+        loss: A `keras.losses.Loss`. If it has `terms(y_true, y_pred, weight)`,
+            like `CompositeLoss`, its parts are reported too.
         optimizer: A built Keras optimizer, made in the strategy's scope.
         l2: Factor of the sum of squares of the penalised variables.
         l2_on: Names of the penalised variables, or None for all.
@@ -69,11 +68,7 @@ class Step:
         self.scales_loss = isinstance(
             optimizer, keras.optimizers.LossScaleOptimizer
         )
-        self.has_parts = hasattr(loss, "parts") and hasattr(loss, "beta")
-        # Losses of a whole batch apply the weights inside their function.
-        function = getattr(loss, "function", None)
-        of_batch = not getattr(function, "per_example", True)
-        self.weighs_inside = self.has_parts or of_batch
+        self.has_parts = hasattr(loss, "terms")
         parts = ("primary_loss", "secondary_loss") if self.has_parts else ()
         self.eval_names = ("loss", *parts)
         self.names = (*self.eval_names, *(("l2_loss",) if l2 else ()))
@@ -129,10 +124,13 @@ class Step:
         for metric in self.eval_metrics:
             metric.update_state(y, logits, sample_weight=weight)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        value, parts = self._loss_values(y, logits, weight)
-        terms = tf.stack([value, *parts]) * replicas
         total = tf.reduce_sum(weight)
-        if not self.weighs_inside:
+        if self.has_parts or not hasattr(self.loss, "weighted_mean"):
+            value, parts = self._loss_values(y, logits, weight)
+            terms = tf.stack([value, *parts]) * replicas
+        else:
+            terms = self.loss.weighted_mean(y, logits, weight)[None]
+        if not hasattr(self.loss, "weighted_mean"):
             rows = tf.cast(tf.size(weight), tf.float32)
             terms = terms * tf.math.divide_no_nan(rows, total)
         # A replica whose rows are all padding contributes 0.
@@ -188,11 +186,11 @@ class Step:
             value = self.loss(y, logits, sample_weight=weight)
             return tf.cast(value, tf.float32), ()
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        parts = [
-            tf.cast(part, tf.float32) / replicas
-            for part in self.loss.parts(y, logits, weight)
+        value, *parts = [
+            tf.cast(term, tf.float32) / replicas
+            for term in self.loss.terms(y, logits, weight)
         ]
-        return parts[0] + self.loss.beta * parts[1], parts
+        return value, parts
 
     def _apply(self, gradients):
         context = tf.distribute.get_replica_context()

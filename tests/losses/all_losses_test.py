@@ -462,7 +462,7 @@ def test_invalid_labels_never_count_as_a_class():
 def test_help_and_repr_say_what_a_loss_is():
     for name in NAMES:
         loss = get(name)
-        function, options = type(loss).function, loss.options
+        function, options = loss.function, loss.options
         for thing in (type(loss), function):
             assert list(inspect.signature(thing).parameters)[0] != "args"
             text = inspect.getdoc(thing)

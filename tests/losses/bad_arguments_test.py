@@ -14,8 +14,8 @@ INF, NAN = float("inf"), float("nan")
 OUT_OF_RANGE = [
     ("nll", "label_smoothing", [-0.1, 1.0]),
     ("focal", "gamma", [-1, INF, "flsd", None]),
-    ("sb_ece", "num_bins", [0, -3, 2.5, None]),
-    ("sb_ece", "temperature", [0, -0.1, INF]),
+    ("sb_ece", "num_bins", [0, -3, 2.5, None, 10**400]),
+    ("sb_ece", "temperature", [0, -0.1, INF, 10**400]),
     ("sb_ece", "norm", [0.5, 0, -1, INF]),
     ("sb_ece", "binning", ["bins", None, 3]),
     ("sb_ece", "lower", [-0.1, 1.0, "change"]),
@@ -98,8 +98,8 @@ def test_an_option_out_of_range_is_named(name, option, values):
         check_refused(name, option, value)
 
 
-@pytest.mark.parametrize("weight", [[-1, 1], [NAN, 1]])
-def test_weights_are_not_negative(weight):
+@pytest.mark.parametrize("weight", [[-1, 1], [NAN, 1], [INF, 1]])
+def test_weights_are_finite_and_not_negative(weight):
     with pytest.raises(ValueError, match="`sample_weight`.*example 0"):
         ct.losses.sb_ece(LABELS, PROBS, sample_weight=weight)
 

@@ -61,10 +61,11 @@ VARIANTS = [
     ("avuc", {"threshold": 0.3}),
     ("mmce", {}),
     ("mmce", {"weighted": True, "width": 0.05}),
+    ("mmce", {"root": True}),
     ("sb_marginal_ece", {}),
     ("sb_marginal_ece", {"num_bins": 4, "norm": 1, "root": False}),
-    # Memberships in full, where powers would overflow.
     ("sb_marginal_ece", {"temperature": 0.004}),
+    ("sb_marginal_ece", {"norm": 3, "num_bins": 1}),
     ("sb_marginal_ece", {"binning": "label", "norm": 1, "num_bins": 4}),
     ("esd", {}),
     ("mdca", {}),

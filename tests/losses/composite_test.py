@@ -158,6 +158,55 @@ def test_rows_of_weight_0_change_nothing(secondary):
     assert float(loss(labels, logits, sample_weight=np.zeros(9))) == 0.0
 
 
+class WithOwnCall(ct.CompositeLoss):
+    """What a user may write."""
+
+    def call(self, y_true, y_pred):
+        return 2.0 * super().call(y_true, y_pred) + 1.0
+
+
+def test_a_call_of_a_subclass_counts():
+    labels, logits = batch(9, 4)
+    weights = np.array([2, 1, 0, 1, 0, 1, 3, 1, 0], "float32")
+    options = {"secondary": "sb_ece", "from_logits": True}
+    inherited = ct.CompositeLoss("nll", **options)
+    loss = WithOwnCall("nll", **options)
+    expected = 2 * inherited(labels, logits) + 1
+    np.testing.assert_allclose(loss(labels, logits), expected, rtol=1e-6)
+    for value in (
+        loss.weighted_mean(labels, logits, weights),
+        loss.terms(labels, logits, weights)[0],
+        ct.CompositeLoss(loss, from_logits=True)(labels, logits),
+    ):
+        # It does not see the weights, which weight its values.
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+def test_the_weighted_mean_does_not_count_padding():
+    labels, logits = batch(9, 4)
+    weights = np.array([2, 1, 0, 1, 0, 1, 3, 1, 0], "float32")
+    kept = weights > 0
+    both = np.stack([labels, np.arange(9) % 2], axis=1)
+    for loss, y_true in (
+        (ct.losses.NLL(from_logits=True), labels),
+        (ct.losses.MMCE(from_logits=True), labels),
+        (ct.CompositeLoss("nll", "mmce", from_logits=True), labels),
+        (ct.losses.Groupwise("nll", 2, from_logits=True), both),
+    ):
+        value = loss.weighted_mean(y_true, logits, weights)
+        expected = loss.weighted_mean(y_true[kept], logits[kept], weights[kept])
+        assert value.shape == ()
+        np.testing.assert_allclose(value, expected, rtol=2e-6)
+    total, *parts = ct.CompositeLoss(
+        "nll", "mmce", beta=3.0, from_logits=True
+    ).terms(labels, logits, weights)
+    np.testing.assert_allclose(total, parts[0] + 3 * parts[1], rtol=1e-6)
+    nll = ct.losses.nll(labels, logits, from_logits=True).numpy()
+    np.testing.assert_allclose(
+        parts[0], np.average(nll, weights=weights), rtol=1e-6
+    )
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_fit_evaluate_and_the_parts(jit_compile, tmp_path):
     features, labels = small_data(40)

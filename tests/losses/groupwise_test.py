@@ -288,7 +288,7 @@ def test_an_invalid_group_never_counts_as_one():
             lambda: ct.CompositeLoss(
                 "nll", ct.losses.Groupwise("mmce", 3), multi_label=True
             ),
-            "`multi_label` must be False",
+            "agree on `multi_label`",
         ),
         (
             lambda: ct.CompositeLoss(

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import caltrain_tf as ct
-from caltrain_tf.losses.mmce import laplacian_quadratic_form
+from caltrain_tf.losses.kernel import laplacian_quadratic_form
 
 
 def test_a_million_examples():

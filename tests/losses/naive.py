@@ -211,7 +211,7 @@ def avuc(labels, probs, threshold=None, weights=None):
     return math.log(1 + disagree / max(agree, 1e-5))
 
 
-def mmce(labels, probs, width=0.4, weighted=False, weights=None):
+def mmce(labels, probs, width=0.4, weighted=False, root=False, weights=None):
     weights = np.ones(len(labels)) if weights is None else weights
     c, a = probs.max(axis=1), _correct(labels, probs)
     total = 0.0
@@ -231,7 +231,7 @@ def mmce(labels, probs, width=0.4, weighted=False, weights=None):
                 / counts[1]
                 * kernel
             )
-    return total
+    return math.sqrt(total) if root else total
 
 
 def esd(labels, probs, weights=None):

@@ -1,3 +1,5 @@
+import inspect
+
 import keras
 import ml_collections
 import numpy as np
@@ -69,3 +71,28 @@ def test_a_loss_with_parts_is_got_from_what_keras_serializes(loss):
     assert ct.losses.get(config).get_config() == loss.get_config()
     with pytest.raises(ValueError, match="keras.losses.serialize"):
         ct.losses.get(loss.get_config())
+
+
+def test_options_are_those_of_the_constructor():
+    for name in NAMES:
+        config = ct.losses.get(name, from_logits=True).get_config()
+        assert ct.losses.options(name).items() <= config.items()
+    assert ct.losses.options("sb_ece") == {
+        "num_bins": 15,
+        "temperature": 0.01,
+        "norm": 2,
+        "binning": "label",
+        "root": True,
+        "lower": 0.0,
+    }
+    assert ct.losses.options("avuc_gs")["stop_gradient"] is True
+    assert ct.losses.options("mse") == {}
+    assert list(ct.losses.LABELS) == list(NAMES)
+    with pytest.raises(ValueError, match="Did you mean 'sb_ece'"):
+        ct.losses.options("sbece")
+
+
+def test_what_is_written_is_what_is_called():
+    source = inspect.getsource(ct.losses.SBECE.__init__)
+    assert "num_bins=15" in source and "temperature=0.01" in source
+    assert "num_bins=15" in inspect.getsource(ct.losses.sb_ece)

@@ -168,6 +168,21 @@ def test_ignored_labels_are_those_of_keras():
             )
 
 
+@pytest.mark.parametrize("name", ct.losses.PRIMARY)
+def test_functions_are_0_where_an_example_is_ignored(name):
+    function = get(name).function
+    labels = np.where(np.arange(24) % 3 == 0, 255, LABELS).reshape(2, 12)
+    logits = LOGITS.reshape(2, 12, 4)
+    values = function(labels, logits, True, ignore_class=255)
+    expected = np.reshape(function(LABELS, LOGITS, True), (2, 12))
+    np.testing.assert_allclose(
+        values, np.where(labels == 255, 0, expected), rtol=1e-6
+    )
+    masked = tf.constant(logits)
+    masked._keras_mask = tf.constant(labels != 255)
+    np.testing.assert_array_equal(function(labels, masked, True), values)
+
+
 def test_fit_with_masked_tokens():
     tokens = np.array([[1, 2, 3, 0], [2, 3, 0, 0]])
     labels = np.array([[0, 1, 2, 99], [2, 1, 99, 99]])

@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from caltrain_tf.losses import soft_bins
+import caltrain_tf as ct
+from caltrain_tf.losses import base, soft_bins
+from tests.losses import naive
+from tests.losses.cases import SECONDARY, batch
 
 
 def test_memberships_sum_to_1_and_peak_at_the_nearest_centre():
@@ -28,17 +32,78 @@ def test_bins_may_begin_at_chance():
 
 @pytest.mark.parametrize("norm", [20.0, 100.0, 300.0])
 def test_high_norms_do_not_underflow(norm):
-    predicted = np.full((4, 1), 0.5, "float32")
-    outcome = np.array([[1], [0], [1], [1]], "float32")
-    mean, scale = soft_bins.binned_error(
-        predicted, outcome, np.ones(4, "float32"), (1, 0.01, 0.0), norm, False
-    )
-    # One bin: the gap itself, whatever the norm.
-    np.testing.assert_allclose(
-        soft_bins.finish(mean, scale, norm, root=True), 0.25, rtol=1e-6
-    )
+    labels, probs = [0, 1, 0, 0], [[0.5, 0.5]] * 4
+    for function, expected in (
+        (ct.losses.sb_ece, 0.25),
+        # Both classes have a gap of 0.25.
+        (ct.losses.sb_marginal_ece, 0.25),
+    ):
+        # One bin: the gap itself, whatever the norm.
+        value = function(labels, probs, num_bins=1, norm=norm, binning="bin")
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("binning", ["bin", "label"])
+@pytest.mark.parametrize("name", ["sb_ece", "sb_marginal_ece"])
+def test_one_bin_is_enough(name, binning):
+    labels, logits = batch(9, 4)
+    function, reference = SECONDARY[name]
+    options = {"num_bins": 1, "binning": binning}
+    y_pred = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(y_pred)
+        value = function(labels, y_pred, True, **options)
+    expected = reference(labels, naive.softmax(logits), **options)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    assert np.isfinite(tape.gradient(value, y_pred)).all()
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("options", [{}, {"binning": "label", "norm": 3}])
+def test_blocks_of_classes_change_nothing(options, jit_compile, monkeypatch):
+    labels, logits = batch(40, 23)
+
+    def value_and_gradient():
+        @tf.function(jit_compile=jit_compile)
+        def compute(logits):
+            value = ct.losses.sb_marginal_ece(labels, logits, True, **options)
+            return value, tf.gradients(value, logits)[0]
+
+        return compute(tf.constant(logits))
+
+    expected = value_and_gradient()
+    # Three classes at a time, so that the last block has two.
+    monkeypatch.setattr(soft_bins, "_BLOCK_BYTES", 3 * 4 * 40 * 15)
+    for ours, reference in zip(value_and_gradient(), expected, strict=True):
+        # The same sums in another order: 1e-7.
+        np.testing.assert_allclose(
+            ours, reference, rtol=2e-6, atol=2e-6 * np.abs(reference).max()
+        )
+
+
+def test_no_array_is_larger_than_64_mb():
+    # 512 x 2,000 x 15 memberships are 61 MB, and there would be several.
+    labels, logits = batch(512, 2000)
+
+    def largest_array(function):
+        graph = tf.function(function).get_concrete_function(tf.constant(logits))
+        graphs = [graph.graph]
+        return max(
+            4 * np.prod(tensor.shape)
+            for graph in graphs
+            for operation in graph.get_operations()
+            for tensor in operation.outputs
+            if tensor.shape.is_fully_defined()
+        )
+
+    def gradient(logits):
+        value = ct.losses.sb_marginal_ece(labels, logits, True)
+        return tf.gradients(value, logits)[0]
+
+    assert largest_array(gradient) <= 2 * soft_bins._BLOCK_BYTES
 
 
 def test_nan_does_not_look_like_perfection():
-    assert np.isnan(soft_bins.finish(np.float32("nan"), 1.0, 2, root=True))
-    assert soft_bins.finish(np.float32(0), 1.0, 2, root=True) == 0
+    for exponent in (1, 2, 3):
+        assert np.isnan(base.root(tf.constant(np.nan), exponent))
+        assert base.root(tf.constant(0.0), exponent) == 0

@@ -4,7 +4,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caltrain_tf.losses.ties import (
+from caltrain_tf.losses.kernel import (
     BLOCK,
     is_first_of_ties,
     running_sum_before,

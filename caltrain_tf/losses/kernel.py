@@ -1,0 +1,407 @@
+"""Calibration errors over pairs and triples of examples, in O(N log N).
+
+Sorting the confidences turns sums over pairs into running sums. float32 loses
+digits when a sum of a million terms is taken one after the other. Sums are
+therefore taken in blocks and then over the blocks, in their gradients too.
+"""
+
+import keras
+from keras import ops
+
+from caltrain_tf import checks, inputs
+from caltrain_tf.losses import base
+
+BLOCK = 1024
+# With a smaller doubt, the confidence is 1 in float64, too.
+_SMALLEST_DOUBT = 2.0**-53
+
+
+def mmce(
+    y_true,
+    y_pred,
+    from_logits=False,
+    *,
+    width=0.4,
+    weighted=False,
+    root=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    cross_replica=False,
+):
+    """Squared maximum mean calibration error, in O(N log N).
+
+    With confidences c_i, correctness a_i and k_ij = exp(-|c_i - c_j| / width),
+
+        sum_ij (c_i - a_i) (c_j - a_j) k_ij / N^2
+
+    With `weighted=True`, the correct and the incorrect examples count half
+    each, however few they are: (c_i - a_i) / N becomes (c_i - a_i) / number of
+    examples with the same correctness as i.
+
+    `ct.metrics.mmce`, which takes arrays, is the square root of this loss.
+
+    Args:
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
+            probability or logit of class 1. Leading axes are the batch and,
+            if there are more, positions such as pixels or tokens.
+        from_logits: Whether `y_pred` holds logits.
+        width: Width of the kernel, at least 0.01.
+        weighted: Whether to give correct and incorrect examples the same total
+            weight.
+        root: Whether to take the square root.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(ct.losses.mmce([0, 1, 1], probs)), 4)
+        0.0196
+        >>> round(float(ct.losses.mmce([0, 1, 1], probs, root=True)), 4)
+        0.1401
+
+    Reference:
+        Kumar et al., "Trainable Calibration Measures for Neural Networks from
+        Kernel Mean Embeddings", 2018.
+    """
+    width = checks.number("width", width, low=0.01, closed=True)
+    weighted = checks.flag("weighted", weighted)
+    root = checks.flag("root", root)
+    batch = inputs.standardize(
+        y_true,
+        y_pred,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        cross_replica,
+    )
+    confidence, correct, weight = batch.gather_over_replicas(
+        batch.confidence(), batch.correctness(), batch.weight
+    )
+    count = ops.sum(weight)
+    if weighted:
+        hits = ops.sum(weight * correct)
+        count = ops.where(correct == 1.0, hits, count - hits)
+    share = ops.divide_no_nan(weight, count)
+    value = laplacian_quadratic_form(
+        confidence, share * (confidence - correct), width
+    )
+    return inputs.nan_where_invalid(
+        base.root(value, 2) if root else value, batch
+    )
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class MMCE(base.FunctionLoss):
+    """`mmce` as a loss for `model.compile`: maximum mean calibration error.
+
+    Args:
+        width: Width of the kernel, at least 0.01.
+        weighted: Whether to give correct and incorrect examples the same total
+            weight.
+        root: Whether to take the square root.
+        from_logits: Whether `y_pred` holds logits.
+        name: The loss's name.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
+        dtype: Data type of the result; the computation is in float32.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> loss = ct.losses.MMCE(width=0.2)
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(loss([0, 1, 1], probs)), 4)
+        0.0319
+    """
+
+    def __init__(
+        self,
+        width=0.4,
+        weighted=False,
+        from_logits=False,
+        name="mmce",
+        *,
+        root=False,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(
+            mmce,
+            name,
+            reduction,
+            dtype,
+            from_logits,
+            multi_label,
+            ignore_class,
+            width=checks.number("width", width, low=0.01, closed=True),
+            weighted=checks.flag("weighted", weighted),
+            root=checks.flag("root", root),
+        )
+
+
+def esd(
+    y_true,
+    y_pred,
+    from_logits=False,
+    *,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    cross_replica=False,
+):
+    """Expected squared difference of cumulated accuracy and confidence.
+
+    With confidences c_i, correctness a_i, and for each example i the mean
+    gbar_i and the unbiased variance s_i^2 over all j other than i of
+    g_ij = (a_j - c_j) 1[c_j <= c_i],
+
+        esd = mean_i [gbar_i^2 - s_i^2 / (N - 1)]
+
+    It has neither bins nor a kernel nor parameters, and its expectation is 0
+    for a calibrated model; the value of a batch may be negative. It is
+    computed in O(N log N) as the mean over triples of distinct examples,
+
+        sum_i sum_{j != k, both != i} g_ij g_ik / (N (N - 1) (N - 2)),
+
+    which with weights is the mean of the triples weighted by w_i w_j w_k. Fewer
+    than three examples have no variance and a loss of 0; the authors' code
+    divides by 0 there. For more examples, the authors' code gives the same
+    values, from N x N matrices, unless logits are so far apart that confidences
+    round to 1: those are ties there, and here only where they are 1 in float64.
+
+    Args:
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
+            probability or logit of class 1. Leading axes are the batch and,
+            if there are more, positions such as pixels or tokens.
+        from_logits: Whether `y_pred` holds logits.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.8, 0.2]]
+        >>> round(float(ct.losses.esd([0, 1, 0, 1], probs)), 4)
+        0.1567
+
+    Reference:
+        Yoon et al., "ESD: Expected Squared Difference as a Tuning-Free
+        Trainable Calibration Measure", 2023.
+    """
+    batch = inputs.standardize(
+        y_true,
+        y_pred,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        cross_replica,
+    )
+    confidence, doubt = _confidence_and_doubt(batch)
+    doubt, gap, weight = batch.gather_over_replicas(
+        doubt, batch.correctness() - confidence, batch.weight
+    )
+    doubt = ops.stop_gradient(doubt)
+    order = ops.argsort(-doubt)
+    doubt, gap, weight = (ops.take(x, order) for x in (doubt, gap, weight))
+    gap = weight * gap
+    # Each pair j, k is multiplied by the weight of all third examples i whose
+    # confidence is at least that of both. For every k, the sums are over the j
+    # of lower confidence and over the j tied with k. Without differences of
+    # large sums, uneven weights do not cost digits.
+    is_first = is_first_of_ties(doubt)
+    is_last = ops.concatenate([is_first[1:], is_first[:1]])
+    after = ops.flip(running_sum_before(ops.flip(weight)))
+    terms = [
+        ops.where(is_first, running_sum_before(gap), 0.0),
+        ops.where(is_last, after, 0.0),
+        gap,
+        weight,
+    ]
+    sums = sums_over_ties(is_first, ops.stack(terms, axis=1))
+    gap_below, above, gap_tied, tied = ops.unstack(sums, 4, axis=1)
+    third = above + (tied - weight)
+    pairs = 2.0 * gap_below * third + (gap_tied - gap) * (third - weight)
+    doubles = weight * running_sum_before(weight)
+    triples = 6.0 * ops.sum(weight * running_sum_before(doubles))
+    is_defined = triples > 0.0
+    mean = ops.sum(gap * pairs) / ops.where(is_defined, triples, 1.0)
+    # Not a plain 0, so that a diverged model shows as NaN.
+    value = ops.where(is_defined, mean, 0.0 * mean)
+    return inputs.nan_where_invalid(value, batch)
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class ESD(base.FunctionLoss):
+    """`esd` as a loss for `model.compile`: expected squared difference.
+
+    Args:
+        from_logits: Whether `y_pred` holds logits.
+        name: The loss's name.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
+        dtype: Data type of the result; the computation is in float32.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.8, 0.2]]
+        >>> round(float(ct.losses.ESD()([0, 1, 0, 1], probs)), 4)
+        0.1567
+    """
+
+    def __init__(
+        self,
+        from_logits=False,
+        name="esd",
+        *,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(
+            esd, name, reduction, dtype, from_logits, multi_label, ignore_class
+        )
+
+
+def _confidence_and_doubt(batch):
+    """The confidence, and a doubt that sorts in reverse order, both `(n,)`.
+
+    For logits, the doubt is 1 / confidence - 1, summed without the 1 of the
+    largest class, so that it also sorts saturated examples, whose confidence is
+    1 in float32.
+    """
+    if not batch.from_logits:
+        confidence = batch.confidence()
+        return confidence, -confidence
+    largest = ops.max(batch.predictions, axis=-1, keepdims=True)
+    powers = ops.exp(batch.predictions - largest)
+    total = ops.sum(powers, axis=-1)
+    others = ops.sum(ops.where(powers == 1.0, 0.0, powers), axis=-1)
+    # Of the classes that share the largest logit, all but one count 1 each.
+    doubt = others + (ops.round(total - others) - 1.0)
+    return 1.0 / total, ops.where(doubt < _SMALLEST_DOUBT, 0.0, doubt)
+
+
+def laplacian_quadratic_form(points, coefficients, width):
+    """sum_ij e_i e_j exp(-|x_i - x_j| / width) without the N x N matrix.
+
+    For sorted points the kernel is a product, exp(-x_i/w) exp(x_j/w) for
+    x_j < x_i, so that a running sum gives each point's sum over all points to
+    its left. These sums contain each pair once and are therefore doubled. Equal
+    points have a kernel of 1 and no gradient between them, like |x| with a
+    slope of 0 at 0. All operations can be differentiated any number of times.
+
+    Args:
+        points: x, `(n,)`, in [0, 1].
+        coefficients: e, `(n,)`.
+        width: w, at least 0.01, so that exp(x/w) stays inside float32.
+
+    Returns:
+        A scalar.
+    """
+    order = ops.argsort(ops.stop_gradient(points))
+    x = ops.take(points, order)
+    e = ops.take(coefficients, order)
+    # Centred, so that neither factor leaves the range of float32.
+    rising = ops.exp((x - 0.5) / width)
+    falling = ops.exp((0.5 - x) / width)
+    before = running_sum_before(e * rising)
+    # What lies strictly to the left of equal points is the running sum at the
+    # first of them; the others add 0 to that.
+    is_first = is_first_of_ties(x)
+    terms = ops.stack([ops.where(is_first, before, 0.0), e], axis=1)
+    left, equal = ops.unstack(sums_over_ties(is_first, terms), 2, axis=1)
+    return ops.sum(e * (equal + 2.0 * falling * left))
+
+
+def running_sum_before(values):
+    """The sum of all earlier values at each place, `(n,)`.
+
+    Args:
+        values: `(n,)`.
+    """
+    count = _length(values)
+    if isinstance(count, int) and count <= BLOCK:
+        return _shifted(ops.cumsum(values))
+    padding = ops.zeros((-count % BLOCK,), values.dtype)
+    blocks = ops.reshape(ops.concatenate([values, padding]), (-1, BLOCK))
+    blocks = ops.cumsum(blocks, axis=1)
+    before = _shifted(ops.cumsum(blocks[:, -1]))
+    running = ops.reshape(blocks + before[:, None], (-1,))
+    return _shifted(running[:count])
+
+
+def is_first_of_ties(points):
+    """Whether a point is the first one of its value, `(n,)`.
+
+    Args:
+        points: `(n,)`, sorted in either direction.
+    """
+    is_first = points[1:] != points[:-1]
+    return ops.concatenate([ops.ones_like(points[:1], "bool"), is_first])
+
+
+def sums_over_ties(is_first, values):
+    """Sums `values`, for each point, over all points equal to it.
+
+    Args:
+        is_first: Result of `is_first_of_ties`, `(n,)`.
+        values: `(n, columns)`, in the order of the points.
+
+    Returns:
+        `(n, columns)`. If `values` is 0 at all but one of several equal points,
+        all of them get the entry of that point.
+    """
+    count = _length(values)
+    group = ops.cumsum(ops.cast(is_first, "int32")) - 1
+    starts_part = ops.logical_or(is_first, ops.arange(count) % BLOCK == 0)
+    part = ops.cumsum(ops.cast(starts_part, "int32")) - 1
+    group_of_part = ops.segment_sum(
+        ops.where(starts_part, group, 0), part, num_segments=count
+    )
+    sums = ops.segment_sum(values, part, num_segments=count)
+    sums = ops.segment_sum(sums, group_of_part, num_segments=count)
+    return ops.take(ops.take(sums, group_of_part, axis=0), part, axis=0)
+
+
+def _shifted(running):
+    """Running sums without their last terms, which are not subtracted.
+
+    A difference of running sums would lose digits.
+    """
+    return ops.concatenate([ops.zeros_like(running[:1]), running[:-1]])
+
+
+def _length(values):
+    length = values.shape[0]
+    return length if length is not None else ops.shape(values)[0]

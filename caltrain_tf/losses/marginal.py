@@ -1,0 +1,192 @@
+"""Differences between mean predictions and mean outcomes of a batch."""
+
+import keras
+from keras import ops
+
+from caltrain_tf import inputs
+from caltrain_tf.losses import base
+
+
+def mdca(
+    y_true,
+    y_pred,
+    from_logits=False,
+    *,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    cross_replica=False,
+):
+    """Distance between the mean prediction and the mean label of each class.
+
+    mdca = 1/K sum_k |mean_i p_ik - mean_i y_ik|
+
+    Args:
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
+            probability or logit of class 1. Leading axes are the batch and,
+            if there are more, positions such as pixels or tokens.
+        from_logits: Whether `y_pred` holds logits.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(ct.losses.mdca([0, 1, 1], probs)), 4)
+        0.3333
+
+    Reference:
+        Hebbalaguppe et al., "A Stitch in Time Saves Nine: A Train-Time
+        Regularizing Loss for Improved Neural Network Calibration", 2022.
+    """
+    batch = inputs.standardize(
+        y_true,
+        y_pred,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        cross_replica,
+    )
+    excess = batch.probabilities() - batch.label_distribution()
+    value = ops.mean(ops.abs(base.mean(excess, batch)))
+    return inputs.nan_where_invalid(value, batch)
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class MDCA(base.FunctionLoss):
+    """`mdca` as a loss for `model.compile`.
+
+    Args:
+        from_logits: Whether `y_pred` holds logits.
+        name: The loss's name.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
+        dtype: Data type of the result; the computation is in float32.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(ct.losses.MDCA()([0, 1, 1], probs)), 4)
+        0.3333
+    """
+
+    def __init__(
+        self,
+        from_logits=False,
+        name="mdca",
+        *,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(
+            mdca, name, reduction, dtype, from_logits, multi_label, ignore_class
+        )
+
+
+def dca(
+    y_true,
+    y_pred,
+    from_logits=False,
+    *,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+    cross_replica=False,
+):
+    """Difference between the mean confidence and the accuracy of a batch.
+
+    With confidences c_i and correctness a_i,
+
+        dca = |mean_i c_i - mean_i a_i|
+
+    Args:
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
+            0 or 1 for binary problems.
+        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
+            probability or logit of class 1. Leading axes are the batch and,
+            if there are more, positions such as pixels or tokens.
+        from_logits: Whether `y_pred` holds logits.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
+            the sums. Their scale does not matter; if all are 0, or the batch
+            is empty, the loss is 0.
+        cross_replica: Whether to take all replicas' batches as one.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(ct.losses.dca([0, 1, 1], probs)), 4)
+        0.0667
+
+    Reference:
+        Liang et al., "Improved Trainable Calibration Method for Neural
+        Networks on Medical Imaging Classification", 2020.
+    """
+    batch = inputs.standardize(
+        y_true,
+        y_pred,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+        cross_replica,
+    )
+    excess = batch.confidence() - batch.correctness()
+    return inputs.nan_where_invalid(ops.abs(base.mean(excess, batch)), batch)
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class DCA(base.FunctionLoss):
+    """`dca` as a loss for `model.compile`.
+
+    Args:
+        from_logits: Whether `y_pred` holds logits.
+        name: The loss's name.
+        multi_label: Whether the last axis holds independent labels, each 0 or
+            1, instead of classes. They are pooled.
+        ignore_class: Label of the examples that do not count, such as -1.
+        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
+            value for each example that counts.
+        dtype: Data type of the result; the computation is in float32.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
+        >>> round(float(ct.losses.DCA()([0, 1, 1], probs)), 4)
+        0.0667
+    """
+
+    def __init__(
+        self,
+        from_logits=False,
+        name="dca",
+        *,
+        multi_label=False,
+        ignore_class=None,
+        reduction="sum_over_batch_size",
+        dtype=None,
+    ):
+        super().__init__(
+            dca, name, reduction, dtype, from_logits, multi_label, ignore_class
+        )
