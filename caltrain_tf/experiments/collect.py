@@ -3,61 +3,37 @@
 import json
 import math
 import os
-import re
-import warnings
 from typing import NamedTuple
 
 import pandas as pd
 
 from caltrain_tf import evaluation, files, metrics, posthoc
+from caltrain_tf.experiments import figures
 
-# Columns that each file must have.
-_REQUIRED = {
-    "results.csv": (
-        *("setting", "objective", "primary", "secondary", "interleaved"),
-        *("seed", "accuracy", "ece"),
-    ),
-    "reliability.csv": (
-        *("setting", "objective", "seed", "calibrator"),
-        *("bin", "confidence", "accuracy", "count"),
-    ),
-    "shift.csv": (
-        *("setting", "objective", "seed", "dataset", "corruption"),
-        *("severity", "calibrator", "metric", "value"),
-    ),
-    "left_out.csv": ("folder", "part", "reason"),
-}
-ROWS_FILES = tuple(_REQUIRED)
-_TEXT = frozenset(
-    (
-        *("setting", "objective", "primary", "secondary", "hyperparameters"),
-        *("calibrator", "dataset", "corruption", "metric"),
-        *("folder", "part", "reason"),
-    )
-)
-_WHOLE = ("seed", "bin", "count", "severity")
-_COUNTS = ("test_examples", "shift_examples")
-# Columns that have no value for an empty bin.
-_MAY_BE_EMPTY = ("confidence", "accuracy")
-# In the order of the paper's tables; other losses follow.
-_PRIMARIES = ("nll", "focal", "mse", "dual_focal", "bsce_gra")
-_SECONDARIES = (
-    *("", "avuc", "avuc_gs", "mmce", "sb_ece", "s_avuc", "sb_marginal_ece"),
-    *("esd", "mdca", "dca", "mbls", "acls"),
-)
 _RUN = ["setting", "objective", "seed"]
+# The columns that every frame of `Rows` has.
+_COLUMNS = {
+    "results": [
+        *("setting", "objective", "primary", "secondary", "interleaved"),
+        *("seed", "hyperparameters", "accuracy", "ece"),
+    ],
+    "reliability": [
+        *(*_RUN, "calibrator", "bin", "confidence", "accuracy", "count"),
+    ],
+    "shift": [
+        *(*_RUN, "dataset", "corruption", "severity"),
+        *("calibrator", "metric", "value"),
+    ],
+    "left_out": ["folder", "part", "reason"],
+}
+# Whole numbers that may be missing.
+_COUNTS = ("test_examples", "shift_examples")
 # Parts of a configuration that differ between objectives, or that do not change
 # the trained network.
 _NOT_SHARED = (
     *("seed", "loss", "interleaved", "optimizer.l2"),
     *("checkpoint_every_steps", "evaluate_every", "keep_checkpoints", "search"),
 )
-_DATA = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "imagenet": "ImageNet",
-    "digits": "handwritten digits",
-}
 
 
 class Rows(NamedTuple):
@@ -65,16 +41,12 @@ class Rows(NamedTuple):
 
     Attributes:
         results: One row per run: `setting`, `objective`, `primary`,
-            `secondary` (empty for none), `interleaved`, `seed`,
+            `secondary` ("" for none), `interleaved`, `seed`,
             `hyperparameters`, every number of its `results.json`, and
             `test_examples` and `shift_examples`, the numbers of images in the
-            test split and in each set of the shift benchmark (missing if
-            unknown).
-        reliability: One row per bin of a run: `setting`, `objective`, `seed`,
-            `calibrator`, `bin`, `confidence`, `accuracy` and `count`; NaN for
-            an empty bin.
-        shift: `setting`, `objective`, `seed` and the columns of a run's
-            `shift.csv`.
+            test split and in each set of the shift benchmark, where known.
+        reliability: One row per equal-width bin of a run and a calibrator.
+        shift: `setting`, `objective`, `seed` and the columns of `shift.csv`.
         left_out: `folder`, `part` and `reason` of data that could not be read.
     """
 
@@ -84,156 +56,97 @@ class Rows(NamedTuple):
     left_out: pd.DataFrame
 
 
-def make_rows(results=(), reliability=(), shift=(), left_out=()):
-    """Returns `Rows` from dictionaries; empty frames have their columns too."""
-    parts = (results, reliability, shift, left_out)
-    frames = [
-        pd.DataFrame(part) if len(part) else pd.DataFrame(columns=list(columns))
-        for part, columns in zip(parts, _REQUIRED.values(), strict=True)
-    ]
-    # A type for integers that may be missing.
-    counts = [key for key in _COUNTS if key in frames[0]]
-    frames[0] = frames[0].astype(dict.fromkeys(counts, "Int64"))
+def make_rows(**parts):
+    """Returns `Rows` of frames or dictionaries; the others are empty."""
+    frames = []
+    for name, columns in _COLUMNS.items():
+        part = parts.get(name, ())
+        frame = pd.DataFrame(part if len(part) else {c: [] for c in columns})
+        types = {"seed": int, **dict.fromkeys(_COUNTS, "Int64")}
+        there = {key: kind for key, kind in types.items() if key in frame}
+        frames.append(frame.astype(there))
     return Rows(*frames)
 
 
-def collect(paths, *, dirichlet=False, progress=lambda text: None):
-    """Returns the rows of a report about runs.
+def of_setting(rows, setting):
+    """Returns the `Rows` of one setting."""
+    *parts, left_out = rows
+    return Rows(*(p[p["setting"] == setting] for p in parts), left_out)
 
-    Runs that are unfinished or cannot be read are left out and listed in
-    `left_out`.
+
+def collect(paths, *, dirichlet=False, progress=lambda text: None):
+    """Returns the sorted `Rows` of runs.
+
+    Runs that are unfinished or cannot be read are listed in `left_out`.
 
     Args:
-        paths: Folders of runs, at any depth, or of rows; local or in a bucket.
+        paths: Folders of runs, at any depth, or of the rows of an earlier
+            report; local or in a bucket.
         dirichlet: Whether to fit Dirichlet calibration if `results.json` does
             not have it already.
         progress: Called with a text for every run.
-
-    Returns:
-        A sorted `Rows` without repetitions.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
-    parts, runs, left_out, seen = [], [], [], set()
-    for path in map(files.as_path, paths):
-        for folder in [path] if _has_rows(path) else _find_folders(path):
-            # One of the paths may be inside another.
-            real = folder.resolve()
-            if real in seen:
-                continue
-            seen.add(real)
-            if _has_rows(folder):
-                parts.append((folder, read_rows(folder)))
-                continue
-            try:
-                runs.append((folder, *_read_run(folder)))
-            except ValueError as error:
-                reason = {"part": "run", "reason": str(error)}
-                left_out.append({"folder": os.fspath(folder), **reason})
+    folders = {
+        # One of the paths may be inside another.
+        folder.resolve(): folder
+        for path in map(files.as_path, paths)
+        for folder in _find_folders(path)
+    }
+    parts, runs, left_out = [], [], []
+    for folder in folders.values():
+        if (folder / "results.csv").exists():
+            parts.append((folder, read_rows(folder)))
+            continue
+        try:
+            runs.append((folder, *_read_run(folder)))
+        except ValueError as error:
+            left_out.append((os.fspath(folder), "run", str(error)))
     settings = _setting_names([config for _, config, _ in runs])
-    for number, (run, setting) in enumerate(
-        zip(runs, settings, strict=True), 1
-    ):
-        progress(f"reading run {number} of {len(runs)}: {run[0]}")
+    for number, (run, setting) in enumerate(zip(runs, settings, strict=True)):
+        progress(f"reading run {number + 1} of {len(runs)}: {run[0]}")
         parts.append((run[0], _run_rows(*run, setting, dirichlet)))
+    left_out = pd.DataFrame(left_out, columns=_COLUMNS["left_out"])
     parts.append((None, make_rows(left_out=left_out)))
     _check_unique(parts)
-    collected = Rows(
-        *(
-            _concatenate(frames)
-            for frames in zip(*(rows for _, rows in parts), strict=True)
-        )
-    )
+    frames = zip(*(rows for _, rows in parts), strict=True)
+    collected = Rows(*map(_concatenate, frames))
     if collected.results.empty:
-        reasons = "; ".join(
-            f"{row.folder}: {row.reason}"
-            for row in collected.left_out.itertuples()
-        )
+        left_out = collected.left_out
+        reasons = "; ".join(left_out["folder"] + ": " + left_out["reason"])
         raise ValueError(f"No finished run could be read. Received: {reasons}")
     return _sorted(collected)
 
 
 def read_rows(folder):
-    """Reads the rows of an earlier report.
-
-    Args:
-        folder: A folder with `results.csv`, and optionally `reliability.csv`,
-            `shift.csv` and `left_out.csv`.
-
-    Returns:
-        A `Rows`.
-    """
-    folder = files.as_path(folder)
-    if not _has_rows(folder):
-        raise ValueError(
-            f"`folder` must hold results.csv. Received: {os.fspath(folder)!r}"
-        )
-    return make_rows(
-        *(
-            _read_csv(folder / name) if (folder / name).exists() else ()
-            for name in _REQUIRED
-        )
-    )
+    """Reads the `Rows` that `write_rows` has written."""
+    frames = {}
+    for name in _COLUMNS:
+        path = files.as_path(folder) / f"{name}.csv"
+        if path.exists():
+            with path.open() as file:
+                frames[name] = _read_csv(file)
+    results = frames["results"]
+    for key in ("secondary", "hyperparameters"):
+        texts = results[key].astype(object)
+        results[key] = texts.where(texts.notna(), "")
+    return make_rows(**frames)
 
 
-def rows_files(rows):
-    """Returns the texts of CSV files by name.
-
-    Numbers are written with full precision, so reading restores them exactly.
-
-    Args:
-        rows: A `Rows`.
-    """
-    return {
-        name: part.to_csv(index=False, lineterminator="\n")
-        for name, part in zip(_REQUIRED, rows, strict=True)
-        if len(part)
-    }
-
-
-def setting_title(setting):
-    """Returns a readable title of a setting.
-
-    Example:
-        >>> setting_title("cifar10 wrn-10-1 train[:2000] 20 epochs batch 64")
-        'WRN-10-1 on 2,000 images of CIFAR-10, 20 epochs'
-        >>> setting_title("digits wrn-10-1 16 epochs batch 64, momentum 0.8")
-        'WRN-10-1 on handwritten digits, 16 epochs, momentum 0.8'
-        >>> setting_title("something else")
-        'something else'
-    """
-    found = re.fullmatch(
-        r"(\S+) (\S+) (?:train\[:(\d+)(%?)\] )?(?:(\S+) )?(\d+ epochs)"
-        r" batch \d+(, .*)?",
-        setting,
-    )
-    if not found:
-        return setting
-    data, model, count, percent, split, epochs, more = found.groups()
-    data = data_label(data)
-    if count:
-        part = f"{count}%" if percent else f"{int(count):,} images"
-        data = f"{part} of {data}"
-    if split:
-        data += f" ({split})"
-    model = re.sub(r"^(wrn|resnet)-", _model_name, model)
-    return f"{model} on {data}, {epochs}{more or ''}"
-
-
-def data_label(name):
-    """Returns the name of a data set as papers write it."""
-    return _DATA.get(name, name)
-
-
-def _model_name(found):
-    return {"wrn": "WRN-", "resnet": "ResNet-"}[found[1]]
-
-
-def _has_rows(path):
-    return (path / "results.csv").exists()
+def write_rows(rows, folder):
+    """Writes `<name>.csv` of all rows, and returns the paths."""
+    paths = []
+    for name, frame in zip(_COLUMNS, rows, strict=True):
+        paths.append(folder / f"{name}.csv")
+        text = frame.to_csv(index=False, lineterminator="\n")
+        files.write_text(paths[-1], text)
+    return paths
 
 
 def _find_folders(path):
-    """Returns the folders under a path that look like runs, finished or not."""
+    """Returns the folders of rows, or of runs, finished or not."""
+    if (path / "results.csv").exists():
+        return [path]
     folders = sorted(
         files.as_path(folder)
         for folder, _, names in path.walk()
@@ -250,79 +163,63 @@ def _find_folders(path):
 
 def _read_run(folder):
     """Reads the configuration and the results of a run."""
+    parts = []
     for name in ("config.json", "results.json"):
         if not (folder / name).exists():
             raise ValueError(f"not finished: no {name}")
-    try:
-        config, results = (
-            json.loads((folder / name).read_text())
-            for name in ("config.json", "results.json")
-        )
-        # Raises here if something that is needed later is missing.
-        _setting_names([config])
-        _hyperparameters(config)
-        int(config["seed"])
-        for key in ("accuracy", "ece"):
-            results[key]
-        for key, value in results.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{key} is {value!r} in results.json")
-    except KeyError as error:
-        text = f"config.json or results.json has no {error}"
-        raise ValueError(text) from error
-    except (AttributeError, OSError, TypeError, ValueError) as error:
-        raise ValueError(f"not readable: {error}") from error
+        parts.append(json.loads((folder / name).read_text()))
+    config, results = parts
+    for key in ("accuracy", "ece"):
+        if not math.isfinite(results.get(key, math.nan)):
+            raise ValueError(f"{key} is {results.get(key)} in results.json")
     return config, results
 
 
 def _run_rows(folder, config, results, setting, dirichlet):
     """Returns the `Rows` of a run; parts that it does not have are empty."""
     loss, interleaved = config["loss"], bool(config["interleaved"]["enabled"])
-    objective = "+".join(filter(None, (loss["primary"], loss.get("secondary"))))
+    secondary = loss.get("secondary") or ""
+    objective = "+".join(filter(None, (loss["primary"], secondary)))
     objective += "-interleaved" * interleaved
-    run = {"setting": setting, "objective": objective}
-    run["seed"] = int(config["seed"])
-    left_out, more = [], {}
+    result = {
+        "setting": setting,
+        "objective": objective,
+        "primary": loss["primary"],
+        "secondary": secondary,
+        "interleaved": interleaved,
+        "seed": int(config["seed"]),
+        "hyperparameters": _hyperparameters(config),
+        **results,
+    }
+    left_out = []
 
     def attempt(part, function, *arguments):
         try:
             return function(*arguments)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (KeyError, OSError, ValueError) as error:
             reason = {"part": part, "reason": str(error)}
             left_out.append({"folder": os.fspath(folder), **reason})
             return None
 
-    splits = attempt("predictions", _load_splits, folder)
-    reliability = None
+    reliability, splits = None, attempt("predictions", _load_splits, folder)
     if splits is not None:
-        more["test_examples"] = len(splits["test"][1])
+        result["test_examples"] = len(splits["test"][1])
         reliability = attempt("reliability", _reliability_rows, splits)
         if dirichlet and "ece_dirichlet" not in results:
-            more |= attempt("dirichlet", _dirichlet_results, splits) or {}
-    path = folder / "shift.csv"
-    shift = attempt("shift", evaluation.read_shift_csv, path)
-    if shift:
+            result |= attempt("dirichlet", _dirichlet_results, splits) or {}
+    shift = attempt("shift", _shift_rows, folder)
+    if shift is not None:
         count = attempt("shift", _shift_examples, folder)
-        more |= {} if count is None else {"shift_examples": count}
-    result = {
-        "setting": setting,
-        "objective": objective,
-        "primary": loss["primary"],
-        "secondary": loss.get("secondary") or "",
-        "interleaved": interleaved,
-        "seed": run["seed"],
-        "hyperparameters": _hyperparameters(config),
-        **{key: float(value) for key, value in results.items()},
-        **more,
+        result |= {} if count is None else {"shift_examples": count}
+    run = {key: result[key] for key in _RUN}
+    parts = {
+        name: pd.DataFrame([run]).merge(frame, "cross")
+        for name, frame in (("reliability", reliability), ("shift", shift))
+        if frame is not None
     }
-    return make_rows(
-        [result],
-        [{**run, **row} for row in reliability or ()],
-        [{**run, **row} for row in shift or ()],
-        left_out,
-    )
+    return make_rows(results=[result], left_out=left_out, **parts)
 
 
 def _load_splits(folder):
@@ -333,6 +230,19 @@ def _load_splits(folder):
         )
         for split in ("calibration", "test")
     }
+
+
+def _read_csv(file):
+    # Of all versions of pandas, this engine reads numbers to the last bit.
+    return pd.read_csv(
+        file, engine="python", keep_default_na=False, na_values=[""]
+    )
+
+
+def _shift_rows(folder):
+    with (folder / "shift.csv").open() as file:
+        rows = _read_csv(file)
+    return rows[_COLUMNS["shift"][len(_RUN) :]]
 
 
 def _shift_examples(folder):
@@ -348,15 +258,15 @@ def _reliability_rows(splits):
     calibrators = evaluation.fit_calibrators(*splits["calibration"])
     for name, calibrator in calibrators.items():
         outputs[name] = calibrator.transform(logits)
-    rows = []
+    frames = []
     for name, scaled in outputs.items():
         curve = metrics.reliability_curve(
             scaled, labels, binning="equal_width", from_logits=True
         )
         frame = pd.DataFrame(curve._asdict()).rename_axis("bin").reset_index()
         frame.insert(0, "calibrator", name)
-        rows += frame.to_dict("records")
-    return rows
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _dirichlet_results(splits):
@@ -373,12 +283,9 @@ def _setting_names(configs):
     """Returns the name of the setting of every run.
 
     A setting is a configuration without the seed, the objective with its
-    hyperparameters, and options that do not change the trained network.
-
-    Returns:
-        One text per configuration, the same for configurations that share a
-        setting: data set, network, training split, epochs and batch size, and,
-        if several settings share these, the options by which they differ.
+    hyperparameters, and options that do not change the trained network. Its
+    name is data set, network, training split, epochs and batch size, and, if
+    several settings share these, the options by which they differ.
     """
     names, shared = [], []
     for config in configs:
@@ -386,10 +293,11 @@ def _setting_names(configs):
         words = [data["name"], config["model"], data.get("train_split")]
         words += [f"{config['epochs']} epochs", f"batch {config['batch_size']}"]
         names.append(" ".join(word for word in words if word is not None))
+        flat = pd.json_normalize(config).iloc[0]
         shared.append(
             {
-                key: json.dumps(value)
-                for key, value in _flat(config).items()
+                key: json.dumps(value, default=str)
+                for key, value in flat.items()
                 if not f"{key}.".startswith(tuple(f"{n}." for n in _NOT_SHARED))
             }
         )
@@ -401,16 +309,6 @@ def _setting_names(configs):
         differing = [f"{k} {settings.get(k, 'absent')}" for k in differing]
         texts.append(", ".join([name, *differing]))
     return texts
-
-
-def _flat(config, prefix=""):
-    flat = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _hyperparameters(config):
@@ -451,73 +349,21 @@ def _concatenate(frames):
 
 
 def _sorted(rows):
-    def place(names, name):
-        return (names.index(name), "") if name in names else (len(names), name)
+    """Returns the rows in the order of the paper's tables; others follow."""
+    losses = ["", *figures.LOSSES]
 
-    def order(row):
-        return (
-            row["setting"],
-            place(_PRIMARIES, row["primary"]),
-            place(_SECONDARIES, row["secondary"]),
-            row["interleaved"],
-            row["seed"],
-        )
+    def place(column):
+        if column.name not in ("primary", "secondary"):
+            return column
+        known = {loss: f"{index:02}" for index, loss in enumerate(losses)}
+        return column.map(lambda loss: known.get(loss, f"99{loss}"))
 
-    records = rows.results[[*_RUN, "primary", "secondary", "interleaved"]]
-    keys = [order(row) for row in records.to_dict("records")]
-    ranks = sorted(range(len(keys)), key=keys.__getitem__)
-    results = rows.results.iloc[ranks].reset_index(drop=True)
-
-    def by_run(part):
-        # Rows of runs without results are dropped.
-        place = results[_RUN].reset_index(names="place")
-        merged = part.merge(place, on=_RUN) if len(part) else part
-        if len(merged):
-            merged = merged.sort_values("place", kind="stable")
-            merged = merged.drop(columns="place").reset_index(drop=True)
-        return merged
-
-    left_out = rows.left_out.sort_values(["folder", "part"], ignore_index=True)
-    return Rows(results, by_run(rows.reliability), by_run(rows.shift), left_out)
-
-
-def _read_csv(path):
-    """Reads a CSV file of rows; raises if it is invalid."""
-    required = _REQUIRED[path.name]
-    try:
-        with path.open() as file, warnings.catch_warnings():
-            # pandas warns about lines with too many columns.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                file, dtype=str, na_filter=False, index_col=False
-            )
-        missing = [key for key in required if key not in frame]
-        if missing:
-            raise ValueError(f"no column {', '.join(missing)}")
-        for key in frame:
-            frame[key] = _read_column(key, frame[key], key in required)
-    except (ValueError, Warning) as error:
-        raise ValueError(
-            f"{path.name} must hold what a report writes: {error}. "
-            f"Received: {os.fspath(path)}"
-        ) from error
-    return frame
-
-
-def _read_column(key, texts, required):
-    if key in _TEXT:
-        return texts
-    try:
-        if key == "interleaved":
-            return texts.map({"True": True, "False": False}.__getitem__)
-        if key in _WHOLE:
-            return texts.map(int)
-        # Python's parser is exact; that of pandas may not be.
-        numbers = texts.map(lambda text: float(text or "nan"))
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"{key} has a wrong value, {error}") from error
-    if numbers.isin([math.inf, -math.inf]).any():
-        raise ValueError(f"{key} is not finite")
-    if required and key not in _MAY_BE_EMPTY and numbers.isna().any():
-        raise ValueError(f"{key} is missing in some row")
-    return numbers
+    keys = ["setting", "primary", "secondary", "interleaved", "seed"]
+    results = rows.results.sort_values(keys, key=place, ignore_index=True)
+    order = results[_RUN]
+    return Rows(
+        results,
+        order.merge(rows.reliability, on=_RUN),
+        order.merge(rows.shift, on=_RUN),
+        rows.left_out.sort_values(["folder", "part"], ignore_index=True),
+    )

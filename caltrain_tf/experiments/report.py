@@ -4,371 +4,272 @@ import base64
 import datetime
 import importlib
 import io
-import math
 import os
-from collections.abc import Callable
-from typing import NamedTuple
 
 import jinja2
+import pandas as pd
 from PIL import Image
 
 from caltrain_tf import files
-from caltrain_tf.experiments import figures, statistics
-from caltrain_tf.experiments import tables as tables_
-from caltrain_tf.experiments.collect import (
-    ROWS_FILES,
-    data_label,
-    rows_files,
-    setting_title,
-)
-from caltrain_tf.experiments.findings import SHIFT_COMMAND, findings, word_list
-from caltrain_tf.experiments.tables import ECE, common_shift
+from caltrain_tf.experiments import collect, figures, statistics, tables
+from caltrain_tf.experiments.figures import objective_label
 
 # Text by which an earlier report is recognised.
 GENERATOR = "caltrain_tf report"
 # CSS pixels per inch, and image pixels per CSS pixel.
 _PIXELS, _DOTS = 96, 2
-
-_TRAIN = (
-    "python baselines/study.py --config=CONFIG --output_dir=RUNS "
-    "--objectives=nll,nll+sb_ece --seeds=0,1,2"
+# Tables before the figures; the others are folded, after them.
+_FIRST = ("results", "significance", "shift")
+_TABLES = (
+    *(*_FIRST, "measures", "memorisation", "dirichlet", "significance_ts"),
+    *("significance_best", "hyperparameters"),
 )
-_DIRICHLET = "python baselines/report.py RUNS --dirichlet"
-_TWO_SEEDS = (
-    "a primary loss alone and with a secondary loss, two common seeds or more",
-    _TRAIN,
+_OVER_SEEDS = "Means over seeds, bars ±1 standard error."
+_POINTS = "Small points are runs, large ones means over seeds."
+_EFFECTS = (
+    "Effect sizes of the secondary losses (Cohen's d)",
+    "The mean ECE of the primary loss alone minus that with the secondary "
+    "loss, over the pooled standard deviation of the seeds. Bars are means "
+    "over settings and primary losses, marks are one of them each; interleaved "
+    "training counts with the others. With few seeds d is uncertain, and "
+    f"biased upwards. {tables.ECE}",
 )
-_RESULTS = "results.json with this measure", _TRAIN
-_SHIFTED = "the shift benchmark of the runs", SHIFT_COMMAND
-_OUTPUTS = "predictions/calibration.npz and predictions/test.npz", SHIFT_COMMAND
-# Tables before and after the figures: their titles, the data that they need,
-# and the command that computes the data.
-_FIRST = {
-    "results": ("Accuracy and calibration error", *_RESULTS),
-    "significance": ("Significance of a secondary loss", *_TWO_SEEDS),
-    "shift": ("ECE under shift", *_SHIFTED),
-}
-_MORE = {
-    "measures": ("Other measures", *_RESULTS),
-    "memorisation": ("Is the training set memorised?", *_RESULTS),
-    "dirichlet": (
-        "Dirichlet calibration",
-        "Dirichlet calibration of the runs",
-        _DIRICHLET,
-    ),
-    "significance_ts": (
-        "Significance of a secondary loss after temperature scaling",
-        *_TWO_SEEDS,
-    ),
-    "significance_best": (
-        "Significance against the lowest ECE",
-        "two objectives with two common seeds or more",
-        _TRAIN,
-    ),
-    "hyperparameters": ("What every objective was trained with", *_RESULTS),
-}
 
 
 def write_report(
-    rows,
-    output,
-    *,
-    command=None,
-    overwrite=False,
-    progress=lambda text: None,
+    rows, output, *, command="", overwrite=False, progress=lambda text: None
 ):
     """Writes a self-contained page, and its rows and tables next to it.
 
     Next to `report.html` are `report_rows/`, which `collect` reads to make the
     same page again, and `report_tables/` with every table as CSV, Markdown and
-    LaTeX. The footer has the current date, or that of `SOURCE_DATE_EPOCH` if it
-    is set for reproducible builds.
+    LaTeX. The footer has the current date, or that of `SOURCE_DATE_EPOCH`.
 
     Args:
-        rows: A `Rows`, as returned by `collect`.
+        rows: A `collect.Rows`.
         output: The page's path, local or in a bucket.
         command: The command that makes the page, for the footer.
         overwrite: Whether to replace files that are not of an earlier report.
-        progress: Called with a text for every figure.
+        progress: Called with a text for every setting.
 
     Returns:
         `(text, paths)`: the main tables for the terminal, and the paths of all
         files.
     """
     output = files.as_path(output)
-    # Checked before anything is drawn.
-    is_report = _is_report(output)
-    if not overwrite and output.exists() and not is_report:
-        raise ValueError(
-            "`output` must not replace a file that is not of an earlier "
-            "report, unless `overwrite` says so. "
-            f"Received: {os.fspath(output)!r}, which exists"
-        )
-    tables = tables_.build_tables(rows)
-    page = _page(rows, tables, command, progress)
-    paths = _write(
-        output,
-        page,
-        rows_files(rows),
-        tables_.table_files(tables),
-        overwrite or is_report,
-    )
+    folders = [
+        output.with_name(f"{output.stem}_{k}") for k in ("rows", "tables")
+    ]
+    _check_output(output, folders, overwrite)
+    settings = {
+        setting: collect.of_setting(rows, setting)
+        for setting in rows.results["setting"].unique()
+    }
+    made = {s: tables.build_tables(part) for s, part in settings.items()}
+    page = _page(rows, settings, made, command, progress)
+    paths = collect.write_rows(rows, folders[0])
+    for name in _TABLES:
+        here = {s: built[name] for s, built in made.items() if name in built}
+        for ending, write in (
+            ("csv", tables.to_csv),
+            ("md", tables.to_markdown),
+            ("tex", tables.to_latex),
+        ):
+            path = folders[1] / f"{name}.{ending}"
+            if here:
+                files.write_text(path, write(here))
+                paths.append(path)
+            else:
+                # Of an earlier report.
+                path.unlink(missing_ok=True)
+    # The page is written last, so that all files exist if it does.
+    files.write_text(output, page)
     text = "\n\n".join(
-        f"{setting}\n{tables_.to_text(table)}"
-        for setting, table in tables["results"].items()
+        f"{setting}\n{tables.to_text(built['results'])}"
+        for setting, built in made.items()
     )
-    return text, paths
+    return text, [*map(os.fspath, paths), os.fspath(output)]
 
 
-class Drawing(NamedTuple):
-    """A figure that a report may have.
+def headline(results):
+    """Returns what the line on top says of one setting.
 
-    Attributes:
-        title: Title of the figure.
-        draw: Function from the `Rows` of one setting to a figure and its
-            caption, or to None if the rows lack the data.
-        needs: The data that the figure needs, and the command that computes
-            them.
+    Returns:
+        `best`, the objective with the lowest ECE that gives up less than 1%
+        accuracy, or None if that cannot be decided, with the `reason`. With it,
+        the numbers of the objective, those of its primary loss alone, and the
+        paired test between them.
     """
+    summary = statistics.summarize(results, ["ece"])
+    if summary.competes is None:
+        largest = tables.text_of(summary.error["accuracy"].max())
+        return {
+            "best": None,
+            "reason": "the accuracies are too uncertain (standard errors up "
+            f"to {largest}%) to tell which objectives give up less than 1% "
+            "accuracy; more seeds or longer training decide it",
+        }
+    if not summary.best["ece"].any():
+        return {
+            "best": None,
+            "reason": "it takes two objectives with two seeds",
+        }
+    best = summary.best["ece"].idxmax()
 
-    title: str
-    draw: Callable
-    needs: tuple
+    def numbers(name):
+        mean, error = summary.mean.loc[name], summary.error.loc[name]
+        return {
+            "name": objective_label(name),
+            **{
+                k: tables.text_of(mean[k], error[k])
+                for k in ("ece", "accuracy")
+            },
+        }
+
+    line = {"best": numbers(best), "alone": None, "test": None}
+    primary = figures.split_objective(best)[0]
+    if primary != best and primary in summary.mean.index:
+        line["alone"] = numbers(primary)
+        tests = statistics.paired_tests(results).set_index("objective")
+        if best in tests.index:
+            line["test"] = tests.loc[best].to_dict()
+    return line
 
 
-def _effects(rows):
-    metrics = [key for key in ("ece", "ece_ts") if _has(rows.results, key)]
-    effects = [
-        effect
-        for metric in metrics
-        for effect in statistics.effect_sizes(rows.results, metric)
-        if not math.isnan(effect["d"])
-    ]
-    if not effects:
-        return None
-    pairs = len({(row["setting"], row["primary"]) for row in effects})
-    caption = (
-        "Cohen's d of every secondary loss: the mean ECE of the primary loss "
-        "alone minus that with the secondary loss, over the standard deviation "
-        "of the two samples of seeds pooled; without scaling, and after "
-        "temperature scaling. Bars are means of d over "
-        f"{_count(pairs, 'pair')} of a setting and a primary loss, marks are "
-        f"one of them each; {_seeds(rows.results)}. A d of 0.8 is called "
-        "large, one of 2 huge. With few seeds d is itself uncertain, and "
-        f"biased upwards. {ECE}"
-    )
-    return figures.effect_size_bars(effects), caption
+def _figures(rows):
+    """Yields title, caption and figure of one setting."""
+    results, reliability, shift, _ = rows
 
+    def has(*keys):
+        return all(k in results and results[k].notna().any() for k in keys)
 
-def _bars(metric, what):
-    def draw(rows):
-        if not _has(rows.results, metric):
-            return None
-        summaries = statistics.summarize_results(rows.results, [metric])
-        caption = (
-            f"{what} of the test split by objective, with its accuracy under "
-            "each bar. Means over seeds, bars ±1 standard error over them; "
-            f"{_seeds(rows.results)}. {ECE}"
+    errors = [key for key in ("ece", "ece_ts") if has(key)]
+    summary = statistics.summarize(results, errors)
+    scaled = {"ece": "", "ece_ts": ", after temperature scaling (TS)"}
+    for key in errors:
+        yield (
+            f"ECE by objective{scaled[key]}",
+            f"With the accuracy under each bar. {_OVER_SEEDS} {tables.ECE}",
+            figures.error_bars_by_objective(summary, key),
         )
-        return figures.error_bars_by_objective(summaries, metric), caption
-
-    return draw
-
-
-def _uncertainty(rows):
-    if not _has(rows.results, "average_uncertainty"):
-        return None
-    caption = (
-        "ECE of the test split, without scaling, against the mean entropy of "
-        "the predicted probabilities. Small points are runs, large ones means "
-        f"over seeds; {_seeds(rows.results)}. {ECE}"
-    )
-    return figures.error_against_uncertainty(rows.results), caption
-
-
-def _tradeoff(metric, what):
-    def draw(rows):
-        here = rows.results
-        here = here[here[metric].notna()] if metric in here else here[:0]
-        if here["objective"].nunique() < 2:
-            return None
-        caption = (
-            f"{what} against accuracy, of the test split. Small points are "
-            f"runs, large ones means over seeds; {_seeds(here)}. The line is "
-            "the Pareto front of the means: no objective is both more accurate "
-            f"and better calibrated than one on it. {ECE}"
+    bins = {
+        key: reliability[reliability["calibrator"] == calibrator]
+        for key, calibrator in (("ece", "none"), ("ece_ts", "ts"))
+        if key in errors and (reliability["calibrator"] == calibrator).any()
+    }
+    for key, here in bins.items():
+        yield (
+            f"Accuracy against confidence{scaled[key]}",
+            "In 15 bins of equal width, over the test predictions of all "
+            "seeds. Bins of fewer than 30 predictions are faint points beside "
+            "the line. Below the diagonal a network is over-confident.",
+            figures.accuracy_against_confidence(here),
         )
-        return figures.accuracy_error_tradeoff(here, metric), caption
-
-    return draw
-
-
-def _confidence(calibrator):
-    def draw(rows):
-        here = rows.reliability
-        here = here[here["calibrator"] == calibrator]
-        if here.empty:
-            return None
-        caption = (
-            "Share of correct predictions against mean confidence (the largest "
-            "probability) in 15 bins of equal width, of the test predictions "
-            f"of all seeds together; {_seeds(here)}. Bins of fewer than 30 "
-            "predictions are faint points beside the line. Under the diagonal "
-            "a network is over-confident, above it under-confident."
-        )
-        return figures.accuracy_against_confidence(here, calibrator), caption
-
-    return draw
-
-
-def _reliability(calibrator):
-    key = "ece" if calibrator == "none" else f"ece_{calibrator}"
-
-    def draw(rows):
-        here = rows.reliability
-        here = here[here["calibrator"] == calibrator]
-        if here.empty:
-            return None
-        errors = {}
-        if _has(rows.results, key):
-            errors = {
-                summary["objective"]: summary["mean"][key]
-                for summary in statistics.summarize_results(rows.results, [key])
-                if key in summary["mean"]
-            }
-        caption = (
-            "Bars are the accuracy of the test predictions in 15 bins of equal "
-            "width, of all seeds together; the orange gap leads to their mean "
-            "confidence. Bins of fewer than 30 predictions are faint. Beneath "
-            "is the share of the predictions in each bin, with their mean "
-            "confidence (line) and accuracy (dashed). The ECE above each is "
-            "the mean over seeds, l2 over 15 bins of equal mass; "
-            f"{_seeds(here)}."
-        )
-        return figures.reliability_from_rows(here, calibrator, errors), caption
-
-    return draw
-
-
-def _shifted(calibrator, metric="ece"):
-    what = "Accuracy" if metric == "accuracy" else "ECE"
-
-    def draw(rows):
-        means, corruptions = common_shift(rows.shift, calibrator, metric)
-        if not means:
-            return None
-        images = tables_.shift_images(rows.results)
-        of_images = f", {images} images each" if images else ""
-        caption = (
-            f"{what} on corrupted test sets{of_images}, at each severity the "
-            f"mean over {_count(corruptions, 'corruption')}, those that every "
-            "run was measured on; the clean set is of the same images. "
-            "Temperatures are fitted to the clean calibration split. Lines are "
-            "means over seeds, bars ±1 standard error over them; "
-            f"{_seeds(rows.shift)}. {ECE if metric == 'ece' else ''}"
-        )
-        return figures.shift_lines(means, metric), caption.rstrip()
-
-    return draw
-
-
-_EFFECTS = Drawing(
-    "Effect sizes of the secondary losses (Cohen's d)", _effects, _TWO_SEEDS
-)
-
-
-def _drawings(calibrators):
-    """Returns the figures of a setting with these calibrators under shift."""
-    ts, two = _after("ts"), ("two objectives", _TRAIN)
-    # On a wide screen, pairs of figures are side by side.
-    return [
-        Drawing("ECE by objective", _bars("ece", "ECE"), _RESULTS),
-        Drawing(f"ECE by objective{ts}", _bars("ece_ts", f"ECE{ts}"), _RESULTS),
-        Drawing("Accuracy against confidence", _confidence("none"), _OUTPUTS),
-        Drawing(
-            f"Accuracy against confidence{ts}", _confidence("ts"), _OUTPUTS
-        ),
-        *(
-            Drawing(f"ECE under shift{_after(name)}", _shifted(name), _SHIFTED)
-            for name in calibrators
-        ),
-        Drawing("Accuracy under shift", _shifted("none", "accuracy"), _SHIFTED),
-        Drawing("Accuracy-ECE trade-off", _tradeoff("ece", "ECE"), two),
-        Drawing(
-            f"Accuracy-ECE trade-off{ts}", _tradeoff("ece_ts", f"ECE{ts}"), two
-        ),
-        _EFFECTS,
-        Drawing("ECE against average uncertainty", _uncertainty, _RESULTS),
-        Drawing("Reliability", _reliability("none"), _OUTPUTS),
-        Drawing(f"Reliability{ts}", _reliability("ts"), _OUTPUTS),
-    ]
-
-
-def _after(calibrator):
-    if calibrator == "none":
-        return ""
-    if calibrator == "ts":
-        return ", after temperature scaling (TS)"
-    return f", with {figures.calibrator_label(calibrator)}"
-
-
-def _page(rows, tables, command, progress):
-    """Returns the self-contained page as text."""
-    settings = list(rows.results["setting"].unique())
-    missing, numbers = {}, iter(range(1, 10_000))
-
-    def table_of(name, title, needs, how, setting):
-        table = tables.get(name, {}).get(setting)
-        if table is None:
-            missing.setdefault((title, needs, how), []).append(setting)
-            return None
-        return _table_context(table)
-
-    def drawn(drawings, part, setting):
-        made = []
-        for drawing in drawings:
-            progress(f"drawing {drawing.title}, {setting}")
-            result = drawing.draw(part)
-            if result is None:
-                key = (drawing.title, *drawing.needs)
-                missing.setdefault(key, []).append(setting)
-                continue
-            figure, caption = result
-            made.append(
-                {
-                    "number": next(numbers),
-                    "title": drawing.title,
-                    "caption": caption,
-                    **_image(figure),
-                }
+    yield from _shift_figures(results, shift)
+    if results["objective"].nunique() > 1:
+        for key in errors:
+            yield (
+                f"Accuracy-ECE trade-off{scaled[key]}",
+                f"{_POINTS} No objective is both more accurate and better "
+                f"calibrated than one on the Pareto front. {tables.ECE}",
+                figures.metric_scatter(results, "accuracy", key, front=True),
             )
-        return made
+    effects = _effects(results)
+    if len(effects):
+        yield (*_EFFECTS, figures.effect_size_bars(effects))
+    if has("average_uncertainty"):
+        yield (
+            "ECE against mean entropy",
+            f"{_POINTS} {tables.ECE}",
+            figures.metric_scatter(results, "average_uncertainty", "ece"),
+        )
+    for key, here in bins.items():
+        yield (
+            f"Reliability{scaled[key]}",
+            "Accuracy in 15 bins of equal width, over the test predictions of "
+            "all seeds; the gap leads to the mean confidence. Bins of fewer "
+            "than 30 predictions are faint. The ECE above each is the mean "
+            "over seeds, l2 over 15 bins of equal mass.",
+            figures.reliability_by_objective(here, summary.mean[key]),
+        )
+
+
+def _effects(results):
+    """Returns the effect sizes without and with temperature scaling."""
+    keys = [key for key in ("ece", "ece_ts") if key in results]
+    return pd.concat([statistics.effect_sizes(results, key) for key in keys])
+
+
+def _shift_figures(results, shift):
+    """Yields the figures of one setting under shift."""
+    unscaled = statistics.shift_by_objective(shift)
+    if not unscaled["severity"].any():
+        return
+    images = tables.images_text(results)
+    corruptions = (
+        f"Mean over {unscaled['corruptions'].max()} corruptions"
+        + f", each set of {images} images" * bool(images)
+    )
+    lines = unscaled.assign(calibrator="none")
+    nll = statistics.shift_by_objective(shift, "ts").query("objective == 'nll'")
+    if len(nll):
+        lines = pd.concat([lines, nll.assign(calibrator="ts")])
+    yield (
+        "ECE under shift",
+        f"Without scaling, and NLL with temperature scaling fitted to the "
+        f"clean calibration split. {corruptions}. {_OVER_SEEDS} {tables.ECE}",
+        figures.shift_lines(lines),
+    )
+    yield (
+        "Accuracy under shift",
+        f"{corruptions}. {_OVER_SEEDS}",
+        figures.shift_lines(
+            statistics.shift_by_objective(shift, metric="accuracy"), "accuracy"
+        ),
+    )
+    alone = results.loc[results["objective"] == results["primary"], "objective"]
+    for objective in alone.unique() if len(alone) else lines["objective"][:1]:
+        here = shift[shift["objective"] == objective]
+        if here["calibrator"].nunique() > 1:
+            yield (
+                f"Scaling under shift, {objective_label(objective)}",
+                "Temperatures are fitted to the clean calibration split. "
+                f"{corruptions} and over seeds. Bars ±1 standard error within "
+                "corruptions (Masson and Loftus): how much one scaling is "
+                f"ahead of another varies by that. {tables.ECE}",
+                figures.shift_lines(statistics.shift_by_calibrator(here)),
+            )
+
+
+def _page(rows, settings, made, command, progress):
+    """Returns the self-contained page as text."""
+    numbers = iter(range(1, 10_000))
+
+    def images(drawn):
+        return [
+            (next(numbers), title, caption, _image(figure))
+            for title, caption, figure in drawn
+        ]
 
     sections = []
-    for number, setting in enumerate(settings, 1):
-        part = tables_.of_setting(rows, setting)
-        calibrators = list(part.shift["calibrator"].unique()) or ["none"]
-        first, more = (
-            [table_of(name, *about, setting) for name, about in kinds.items()]
-            for kinds in (_FIRST, _MORE)
-        )
+    for setting, part in settings.items():
+        progress(f"drawing {setting}")
         sections.append(
             {
-                "id": f"setting-{number}",
-                "title": setting_title(setting),
                 "setting": setting,
-                "trained": _trained(part.results),
-                "findings": findings(part.results, part.shift),
-                "tables": list(filter(None, first)),
-                "more": list(filter(None, more)),
-                "figures": drawn(_drawings(calibrators), part, setting),
+                "headline": headline(part.results),
+                "seeds": sorted(part.results["seed"].unique()),
+                "tables": [
+                    made[setting][n] for n in _TABLES if n in made[setting]
+                ],
+                "first": sum(name in made[setting] for name in _FIRST),
+                "figures": images(_figures(part)),
             }
         )
     across = []
-    if len(settings) > 1:
-        across = drawn([_EFFECTS], rows, "all settings")
-    objectives = rows.results["objective"].nunique()
-    data = dict.fromkeys(setting.split()[0] for setting in settings)
+    effects = _effects(rows.results)
+    if len(settings) > 1 and len(effects):
+        across = images([(*_EFFECTS, figures.effect_size_bars(effects))])
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("caltrain_tf", "experiments"),
         autoescape=True,
@@ -376,57 +277,21 @@ def _page(rows, tables, command, progress):
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    package = importlib.import_module(__name__.partition(".")[0])
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    now = datetime.datetime.now(datetime.UTC).timestamp()
+    date = datetime.datetime.fromtimestamp(int(epoch or now), datetime.UTC)
     return environment.get_template("report.html.j2").render(
         generator=GENERATOR,
-        title=f"Calibration of {_count(objectives, 'objective')} on "
-        f"{word_list([data_label(name) for name in data])}",
-        runs=_count(len(rows.results), "run"),
-        objectives=_count(objectives, "training objective"),
-        settings=_count(len(settings), "setting"),
-        single_runs=rows.results.groupby(["setting", "objective"]).size().max()
-        == 1,
+        runs=len(rows.results),
+        objectives=rows.results["objective"].nunique(),
         sections=sections,
         across=across,
         left_out=rows.left_out.to_dict("records"),
-        missing=[
-            (title, where, needs, how)
-            for (title, needs, how), where in missing.items()
-        ],
-        date=_date(),
-        version=package.__version__,
+        left_columns=tables.LEFT,
+        date=date.strftime("%Y-%m-%d"),
+        version=importlib.import_module("caltrain_tf").__version__,
         command=command,
     )
-
-
-def _table_context(table):
-    """Returns the variables of a table for the template."""
-    kinds = tables_.is_text(table)
-    columns = list(table.texts)
-    lines, group = [], None
-    for texts, best, aside in zip(
-        table.texts.to_numpy(), table.best.to_numpy(), table.aside, strict=True
-    ):
-        cells = list(zip(columns, texts, best, kinds, strict=True))
-        here = dict(zip(columns, texts, strict=True)).get(table.group)
-        lines.append(
-            {
-                "group": here if here != group else None,
-                "aside": aside,
-                "cells": [cell for cell in cells if cell[0] != table.group],
-            }
-        )
-        group = here
-    return {
-        "title": table.title,
-        "note": table.note,
-        "columns": [
-            (column, kind)
-            for column, kind in zip(columns, kinds, strict=True)
-            if column != table.group
-        ],
-        "lines": lines,
-    }
 
 
 def _image(figure):
@@ -438,93 +303,25 @@ def _image(figure):
     image.save(small, "png", optimize=True)
     data = base64.b64encode(small.getvalue()).decode()
     return {
-        "source": f"data:image/png;base64,{data}",
+        "src": f"data:image/png;base64,{data}",
         "width": round(image.width / _DOTS),
         "height": round(image.height / _DOTS),
     }
 
 
-def _write(output, page, rows, tables, overwrite):
-    """Writes the rows and tables of the page, and then the page."""
-    folders = {
-        output.with_name(f"{output.stem}_rows"): (rows, ROWS_FILES),
-        output.with_name(f"{output.stem}_tables"): (
-            tables,
-            tables_.table_names(),
-        ),
-    }
-    texts = {
-        folder / name: text
-        for folder, (made, _) in folders.items()
-        for name, text in made.items()
-    }
-    stale = [
-        folder / name
-        for folder, (made, names) in folders.items()
-        for name in names
-        if name not in made and (folder / name).exists()
-    ]
-    if not overwrite:
-        differing = [
-            path
-            for path, text in texts.items()
-            if path.exists() and path.read_bytes() != text.encode()
-        ]
-        if differing or stale:
-            raise ValueError(
-                "`output` must not replace files that are not of an earlier "
-                "report, unless `overwrite` says so. Received: "
-                f"{list(map(os.fspath, differing + stale))}, which exist"
-            )
-    for path in stale:
-        path.unlink()
-    # The page is written last, so that all files exist if it does.
-    for path, text in {**texts, output: page}.items():
-        files.write_text(path, text)
-    return [*map(os.fspath, texts), os.fspath(output)]
-
-
-def _is_report(path):
-    if path.is_dir():
+def _check_output(output, folders, overwrite):
+    """Raises if the files of the report would replace others."""
+    if output.is_dir():
         raise ValueError(
-            f"`output` must be a file. Received: the folder {os.fspath(path)!r}"
+            "`output` must be a file. "
+            f"Received: the folder {os.fspath(output)!r}"
         )
-    return path.exists() and GENERATOR.encode() in path.read_bytes()[:2000]
-
-
-def _date():
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    utc = datetime.UTC
-    now = datetime.datetime.now(utc)
-    date = datetime.datetime.fromtimestamp(int(epoch), utc) if epoch else now
-    return date.strftime("%Y-%m-%d")
-
-
-def _trained(results):
-    """Returns which objectives were trained with which seeds, as text."""
-    seeds = results.groupby("objective", sort=False)["seed"].agg(
-        lambda numbers: tuple(sorted(numbers))
-    )
-    parts = [
-        f"{word_list(list(map(figures.objective_label, names)))} with "
-        f"{'seeds' if len(numbers) > 1 else 'seed'} "
-        f"{word_list(list(map(str, numbers)))}"
-        for numbers, names in seeds.groupby(seeds, sort=False).groups.items()
-    ]
-    return "; ".join(parts)
-
-
-def _seeds(rows):
-    """Returns the number of seeds per objective as text."""
-    counts = rows.groupby(["setting", "objective"])["seed"].nunique()
-    least, most = counts.min(), counts.max()
-    number = str(least) if least == most else f"{least} to {most}"
-    return f"{number} {'seed' if most == 1 else 'seeds'} per objective"
-
-
-def _has(results, key):
-    return key in results and results[key].notna().any()
-
-
-def _count(number, name):
-    return f"{number} {name}{'' if number == 1 else 's'}"
+    if output.exists() and GENERATOR.encode() in output.read_bytes()[:2000]:
+        return
+    there = [path for path in (output, *folders) if path.exists()]
+    if there and not overwrite:
+        raise ValueError(
+            "`output` must not replace files that are not of an earlier "
+            "report, unless `overwrite` says so. Received: "
+            f"{list(map(os.fspath, there))}, which exist"
+        )

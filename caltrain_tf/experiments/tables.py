@@ -1,71 +1,49 @@
-"""The tables of a report, and their file formats.
+"""The tables of a report, on the page and as CSV, Markdown and LaTeX."""
 
-A `Table` holds numbers for CSV, and the same numbers as texts for the page,
-Markdown, LaTeX and the terminal. `build_tables` makes all tables of a report.
-"""
-
-import math
+import re
 from typing import NamedTuple
 
 import pandas as pd
 
-from caltrain_tf import evaluation
 from caltrain_tf.experiments import statistics
-from caltrain_tf.experiments.figures import calibrator_label, objective_label
+from caltrain_tf.experiments.figures import (
+    calibrator_label,
+    metric_factor,
+    metric_label,
+    objective_label,
+)
 
-# Title, factor and number of digits of each measure.
-_MEASURES = {
-    "accuracy": ("Accuracy (%)", 100, 2),
-    "ece": ("ECE (%)", 100, 2),
-    "train_accuracy": ("Training accuracy (%)", 100, 2),
-    "train_ece": ("Training ECE (%)", 100, 2),
-    "ks_error": ("KS error (%)", 100, 2),
-    "mean_sweep_ce": ("Mean-sweep CE (%)", 100, 2),
-    "marginal_ece": ("Marginal ECE (%)", 100, 2),
-    "brier": ("Brier score", 1, 4),
-    "nll": ("NLL (nats)", 1, 4),
-    "average_uncertainty": ("Mean entropy (nats)", 1, 4),
-    "accuracy_dirichlet": ("Accuracy with Dirichlet (%)", 100, 2),
-    "nll_dirichlet": ("NLL with Dirichlet (nats)", 1, 4),
-}
 _TESTS = {
-    "difference": ("Difference (points)", 100, 2),
-    "t_p_value": ("p, t-test", 1, 4),
-    "t_p_holm": ("p, t-test, Holm", 1, 4),
-    "exact_p_value": ("p, sign flips", 1, 4),
-    "exact_p_holm": ("p, sign flips, Holm", 1, 4),
-    "smallest_possible": ("Smallest p of sign flips", 1, 4),
+    "t_p_value": "p, t-test",
+    "t_p_holm": "p, t-test, Holm",
+    "exact_p_value": "p, sign flips",
+    "exact_p_holm": "p, sign flips, Holm",
+    "smallest_possible": "Smallest p of sign flips",
 }
-ACCURACY_RULE = (
-    "Objectives marked † give up 1% accuracy or more against the most accurate "
-    "primary loss alone (of all objectives where none was run alone), "
-    "and are not marked as best."
+_RULE = (
+    "The best mean is marked. Objectives with † give up 1% accuracy or more "
+    "against the most accurate primary loss alone, and do not compete."
+)
+_UNDECIDED = (
+    "Nothing is marked: the standard errors of the accuracies are too large to "
+    "tell which objectives give up 1% accuracy or more."
 )
 ECE = "ECE is l2 over 15 bins of equal mass."
+_ESTIMATES = "Means ± standard errors over seeds, of the test split."
 _SCALING = (
     "TS is temperature scaling fitted to the calibration split by NLL, "
     "TS-SB-ECE the same fitted by the soft-binned ECE."
 )
-_ESTIMATES = "Means ± standard errors over seeds, of the test split."
-_TEST_NOTE = (
-    "Two-sided paired tests over the seeds that both have, of the difference "
-    "in {}: the t-test, and all flips of the differences' signs. Holm's "
-    "correction is over the tests of this table. With n common seeds the sign "
-    "flips can give no p below 2 / 2^n, the last column, however clear the "
-    "difference."
+_PAIRS = (
+    "Two-sided paired tests over the common seeds of the difference in {}: the "
+    "t-test, and all flips of the differences' signs, which cannot give a p "
+    "below the last column. Holm's correction is over the tests of this table."
 )
-# Escapes for LaTeX captions; pandas escapes cells and titles.
-_CAPTION = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-    }
+_BEST = (
+    " The best is chosen by the values that are tested, so that these p look "
+    "somewhat clearer than they are."
 )
-_LATEX = {"±": r"$\pm$", "−": "$-$", "–": "--", "†": r"$\dagger$"}
-# Characters that Markdown could interpret as markup.
-_MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_|<>[]"})
+LEFT = ("Objective", "Against", "Scaling", "Hyperparameters")
 
 
 class Table(NamedTuple):
@@ -73,13 +51,10 @@ class Table(NamedTuple):
 
     Attributes:
         title: Title of the table.
-        note: Note on how the table was computed.
+        note: How it was computed.
         numbers: A frame of plain numbers, for CSV.
         texts: A frame of the cells as they are shown.
         best: A boolean frame of the same shape, true for marked cells.
-        aside: Whether each row is excluded from the comparison because it gives
-            up too much accuracy.
-        group: The column by which the page groups rows, or None.
     """
 
     title: str
@@ -87,472 +62,292 @@ class Table(NamedTuple):
     numbers: pd.DataFrame
     texts: pd.DataFrame
     best: pd.DataFrame
-    aside: list
-    group: str | None = None
 
 
 def build_tables(rows):
-    """Returns every table of a report.
+    """Returns the tables of the `Rows` of one setting, by the names of files.
 
-    Args:
-        rows: A `Rows`.
-
-    Returns:
-        A dictionary from file names to dictionaries from settings to `Table`s.
-        Tables for which the rows lack the data are absent.
+    Tables for which the rows lack the data are absent.
     """
-    tables = {}
-    for name, build in _BUILDERS.items():
-        for setting in rows.results["setting"].unique():
-            results, _, shift, _ = of_setting(rows, setting)
-            table = build(results, shift)
-            if table is not None:
-                tables.setdefault(name, {})[setting] = table
-    return tables
+    results = rows.results
+    known = ["accuracy", "ece", "ece_ts", "ece_ts_sb_ece"]
+    others = [key for key in results if key.startswith("ece_")]
+    known += [key for key in others if key not in (*known, "ece_dirichlet")]
+    tables = {
+        "results": _measures(
+            results,
+            "Accuracy and calibration error",
+            f"{_ESTIMATES} {ECE} {_SCALING}",
+            known,
+        ),
+        "significance": _tests(
+            results, "Significance of a secondary loss", "ece", "primary"
+        ),
+        "shift": _shift(rows),
+        "measures": _measures(
+            results,
+            "Other measures",
+            f"{_ESTIMATES} Without scaling. Mean-sweep CE and marginal ECE are "
+            "l2 over bins of equal mass; the KS error is l1.",
+            ["ks_error", "mean_sweep_ce", "marginal_ece", "brier", "nll"]
+            + ["average_uncertainty"],
+        ),
+        "memorisation": _measures(
+            results,
+            "Is the training set memorised?",
+            f"{_ESTIMATES} If nearly all training images are classified "
+            "correctly, with a small training ECE, a secondary loss finds "
+            "nothing to improve there.",
+            ["train_accuracy", "train_ece", "train_ece_l1", "accuracy", "ece"],
+            needs="train_accuracy",
+        ),
+        "dirichlet": _measures(
+            results,
+            "Dirichlet calibration",
+            f"{_ESTIMATES} Fitted to the calibration split, with penalties "
+            "chosen by cross-validation.",
+            ["accuracy", "accuracy_dirichlet", "ece", "ece_dirichlet"]
+            + ["nll", "nll_dirichlet"],
+            needs="ece_dirichlet",
+        ),
+        "significance_ts": _tests(
+            results,
+            "Significance of a secondary loss after temperature scaling",
+            "ece_ts",
+            "primary",
+        ),
+        "significance_best": _tests(
+            results, "Significance against the lowest ECE", "ece", "best"
+        ),
+        "hyperparameters": _hyperparameters(results),
+    }
+    return {name: it for name, it in tables.items() if it is not None}
 
 
-def of_setting(rows, setting):
-    """Returns the `Rows` of one setting."""
-    *parts, left_out = rows
-    here = [part[part["setting"] == setting] for part in parts]
-    return type(rows)(*here, left_out)
-
-
-def text_of(number, error=math.nan, factor=100, digits=2):
-    """Returns a number as text, in percent by default.
+def text_of(mean, error=float("nan"), metric="ece"):
+    """Returns a number as text, with its standard error unless it is NaN.
 
     Example:
         >>> text_of(0.125, 0.01)
         '12.50 ± 1.00'
-        >>> text_of(-0.125)
-        '−12.50'
     """
-    if math.isnan(number):
-        return "–"
-    text = f"{factor * number:.{digits}f}".replace("-", "−")
-    return (
-        text if math.isnan(error) else f"{text} ± {factor * error:.{digits}f}"
-    )
+    factor = metric_factor(metric)
+    digits = 2 if factor == 100 else 4
+    numbers = [number for number in (mean, error) if number == number]
+    return " ± ".join(f"{factor * number:.{digits}f}" for number in numbers)
 
 
-def common_shift(shift, calibrator, metric="ece"):
-    """Returns means under shift over the sets that all runs have.
-
-    Args:
-        shift: Shift rows of one setting.
-        calibrator: Name of the calibrator.
-        metric: Name of the metric.
-
-    Returns:
-        The rows of `evaluation.compare_runs`, which are empty if the runs share
-        no corrupted set, and the number of corruptions.
-    """
-    here = shift[
-        (shift["calibrator"] == calibrator) & (shift["metric"] == metric)
-    ]
-    runs = here.groupby(["objective", "seed"], sort=False)
-    sets = here[["corruption", "severity"]].value_counts()
-    common = sets[sets == runs.ngroups].index
-    keys = pd.MultiIndex.from_frame(here[["corruption", "severity"]])
-    here = here[keys.isin(common)]
-    corruptions = here.loc[here["severity"] > 0, "corruption"].nunique()
-    if not corruptions:
-        return [], 0
-    pairs = [
-        (objective, run.to_dict("records"))
-        for (objective, _), run in here.groupby(
-            ["objective", "seed"], sort=False
-        )
-    ]
-    means = evaluation.compare_runs(pairs, metric, calibrator)
-    # Keeps the order of the rows.
-    order = [objective for objective, _ in pairs]
-    means.sort(key=lambda row: (order.index(row["objective"]), row["severity"]))
-    return means, corruptions
+def images_text(results):
+    """Returns the number of images in a shifted set, "" if unknown."""
+    counts = results.get("shift_examples", pd.Series(dtype="Int64")).dropna()
+    return " or ".join(f"{count:,}" for count in sorted(set(counts)))
 
 
-def shift_images(results):
-    """Returns the number of images in a shifted set as text, "" if unknown."""
-    counts = results.get("shift_examples", pd.Series(dtype=float)).dropna()
-    counts = sorted(set(counts.astype(int)))
-    return " or ".join(f"{count:,}" for count in counts)
-
-
-def table_files(tables):
-    """Returns the tables as texts of CSV, Markdown and LaTeX files, by name.
-
-    Args:
-        tables: Tables from `build_tables`.
-    """
-    texts = {}
-    for name, made in tables.items():
-        frames = [
-            table.numbers.assign(setting=setting)
-            for setting, table in made.items()
-        ]
-        frame = pd.concat(frames, ignore_index=True)
-        frame.insert(0, "setting", frame.pop("setting"))
-        texts[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n")
-        texts[f"{name}.md"] = _markdown(made)
-        texts[f"{name}.tex"] = _latex(made)
-    return texts
-
-
-def table_names():
-    """Returns the names of all files that `table_files` may return."""
-    endings = ("csv", "md", "tex")
-    return [f"{name}.{ending}" for name in _BUILDERS for ending in endings]
+def to_csv(tables):
+    """Returns the numbers of tables of several settings as CSV."""
+    frames = [it.numbers.assign(setting=name) for name, it in tables.items()]
+    frame = pd.concat(frames, ignore_index=True)
+    frame.insert(0, "setting", frame.pop("setting"))
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def to_text(table):
     """Returns a table for the terminal; `*` marks the best."""
     texts = table.texts.where(~table.best, table.texts + "*")
-    return texts.to_markdown(
-        index=False,
-        tablefmt="plain",
-        colalign=_alignment(table),
-        disable_numparse=True,
-    )
+    return _tabulate(texts, tablefmt="plain")
 
 
-def is_text(table):
-    """Returns whether each column holds texts, which are left-aligned."""
-    return [
-        column in ("Objective", "Against", "Scaling", "Hyperparameters")
-        for column in table.texts
-    ]
-
-
-def _alignment(table):
-    return ["left" if text else "right" for text in is_text(table)]
-
-
-def _markdown(tables):
-    first, *others = tables.values()
-    lines = [f"# {first.title.translate(_MARKDOWN)}"]
-    same_note = all(table.note == first.note for table in others)
+def to_markdown(tables):
+    """Returns tables of several settings as Markdown."""
+    lines = [f"# {next(iter(tables.values())).title}"]
     for setting, table in tables.items():
-        texts = table.texts.map(lambda text: text.translate(_MARKDOWN))
+        texts = table.texts.map(_escape)
         texts = texts.where(~table.best, "**" + texts + "**")
-        text = texts.rename(columns=lambda c: c.translate(_MARKDOWN))
-        text = text.to_markdown(
-            index=False, colalign=_alignment(table), disable_numparse=True
-        )
-        lines += ["", f"## {setting.translate(_MARKDOWN)}", "", text]
-        if not same_note:
-            lines += ["", table.note.translate(_MARKDOWN)]
-    if same_note:
-        lines += ["", first.note.translate(_MARKDOWN)]
-    return "\n".join(lines) + "\n"
+        lines += ["", f"## {_escape(setting)}", "", _tabulate(texts)]
+    notes = dict.fromkeys(table.note for table in tables.values())
+    return "\n".join([*lines, "", *map(_escape, notes)]) + "\n"
 
 
-def _latex(tables):
+def to_latex(tables):
+    """Returns tables of several settings as LaTeX."""
     parts = ["% Needs \\usepackage{booktabs}."]
     for setting, table in tables.items():
-        caption = f"{table.title}, {setting}. {table.note}"
+        marks = table.best.map(lambda best: "textbf:--rwrap" if best else "")
         text = (
             table.texts.style.format(escape="latex")
             .format_index(escape="latex", axis="columns")
             .hide(axis="index")
-            .apply(
-                lambda _, best=table.best: best.map(
-                    lambda mark: "textbf:--rwrap" if mark else ""
-                ),
-                axis=None,
-            )
-        )
-        parts.append(
-            text.to_latex(
+            .apply(lambda _, marks=marks: marks, axis=None)
+            .to_latex(
                 hrules=True,
-                caption=caption.translate(_CAPTION),
+                caption=table.title,
                 position_float="centering",
-                column_format="".join("rl"[text] for text in is_text(table)),
-            ).rstrip()
-        )
-    text = "\n\n".join(parts) + "\n"
-    for character, command in _LATEX.items():
-        text = text.replace(character, command)
-    return text
-
-
-def _measure(key):
-    """Returns title, factor and digits of a measure with any calibrator."""
-    if key in _MEASURES:
-        return _MEASURES[key]
-    calibrator = calibrator_label(key.removeprefix("ece_"))
-    return f"ECE+{calibrator} (%)", 100, 2
-
-
-def _measure_table(results, keys, title, note):
-    """Returns a table of means ± standard errors, with the best marked.
-
-    Single runs, and a single objective, are not marked as best.
-    """
-    keys = [
-        key for key in keys if key in results and results[key].notna().any()
-    ]
-    if not keys:
-        return None
-    summaries = statistics.summarize_results(results, keys)
-    numbers, texts, best = [], [], []
-    for summary in summaries:
-        mean, error = summary["mean"], summary["error"]
-        aside = not summary["within_accuracy"]
-        # The count of the measure that the fewest runs have.
-        counts = [summary["count"][key] for key in keys if key in mean]
-        line = {
-            "objective": summary["objective"],
-            "seeds": min(counts, default=0),
-        }
-        cells = {
-            "Objective": objective_label(summary["objective"]) + " †" * aside,
-            "Seeds": str(line["seeds"]),
-        }
-        marks = dict.fromkeys(cells, False)
-        for key in keys:
-            name, *form = _measure(key)
-            line[key] = mean.get(key, math.nan)
-            line[f"{key}_error"] = error.get(key, math.nan)
-            there = key in mean
-            cells[name] = text_of(mean[key], error[key], *form) if there else ""
-            marks[name] = (
-                summary["best"].get(key, False)
-                and summary["count"][key] > 1
-                and len(summaries) > 1
+                column_format="".join("rl"[c in LEFT] for c in table.texts),
             )
-        marked = [key for key in keys if marks[_measure(key)[0]]]
-        line |= {"best": " ".join(marked), "too_inaccurate": aside}
-        numbers.append(line)
-        texts.append(cells)
-        best.append(marks)
-    return Table(
+        )
+        parts.append(f"% {setting}\n% {table.note}\n{text.rstrip()}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _tabulate(texts, **options):
+    sides = ["left" if c in LEFT else "right" for c in texts]
+    return texts.to_markdown(
+        index=False, colalign=sides, disable_numparse=True, **options
+    )
+
+
+def _escape(text):
+    """Escapes what Markdown could interpret as markup."""
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
+
+
+def _measures(results, title, note, keys, needs=None):
+    """Returns a table of means ± standard errors, with the best marked."""
+    there = [k for k in keys if k in results and results[k].notna().any()]
+    if not there or (needs and needs not in there):
+        return None
+    mean, error, count, best, competes = statistics.summarize(results, there)
+    # The count of the measure that the fewest runs have.
+    seeds = count[there].replace(0, pd.NA).min(axis=1).fillna(0).astype(int)
+    labels = _labels(mean.index, competes)
+    numbers, texts = {"objective": mean.index, "seeds": seeds}, {}
+    for key in there:
+        numbers |= {key: mean[key], f"{key}_error": error[key]}
+        texts[metric_label(key)] = [
+            text_of(*pair, key)
+            for pair in zip(mean[key], error[key], strict=True)
+        ]
+    best = best[there]
+    numbers["best"] = [
+        " ".join(best.columns[row]) for row in best.to_numpy(bool)
+    ]
+    numbers["too_inaccurate"] = ["†" in label for label in labels]
+    marks = best.set_axis(texts, axis=1).reset_index(drop=True)
+    return _table(
         title,
-        note,
+        f"{note} {_UNDECIDED if competes is None else _RULE}",
+        pd.DataFrame(numbers),
+        pd.DataFrame({"Objective": labels, "Seeds": seeds.map(str), **texts}),
+        marks,
+    )
+
+
+def _tests(results, title, metric, against):
+    """Returns a table of paired tests."""
+    if metric not in results or results[metric].isna().all():
+        return None
+    tests = statistics.paired_tests(results, metric, against)
+    if tests.empty:
+        return None
+    texts = {
+        "Objective": tests["objective"].map(objective_label),
+        "Against": tests["against"].map(objective_label),
+        "Seeds": tests["seeds"].map(str),
+        "Difference (points)": tests["difference"].map(text_of),
+    }
+    for key, name in _TESTS.items():
+        texts[name] = [text_of(p, metric="p") for p in tests[key]]
+    keys = ["objective", "against", "seeds", "difference", *_TESTS]
+    note = _PAIRS.format(metric_label(metric, unit=False))
+    note += _BEST if against == "best" else ""
+    return _table(title, note, tests[keys], pd.DataFrame(texts))
+
+
+def _shift(rows):
+    """Returns a table of ECE by scaling, objective and severity."""
+    frames = []
+    for calibrator in rows.shift["calibrator"].unique():
+        means = statistics.shift_by_objective(rows.shift, calibrator)
+        if means["severity"].any():
+            frames.append(means.assign(calibrator=calibrator))
+    if not frames:
+        return None
+    frame = pd.concat(frames, ignore_index=True)
+    competes = statistics.summarize(rows.results, ["ece"]).competes
+    best = pd.Series(False, index=frame.index)
+    if competes is not None and frame["objective"].nunique() > 1:
+        means = frame["mean"].where(frame["objective"].map(competes))
+        lowest = means.groupby([frame["calibrator"], frame["severity"]])
+        best = means.eq(lowest.transform("min")) & (frame["count"] > 1)
+    frame["best"] = best
+    frame["text"] = [
+        text_of(*pair)
+        for pair in zip(frame["mean"], frame["error"], strict=True)
+    ]
+    lines = frame.pivot(
+        index=["calibrator", "objective"],
+        columns="severity",
+        values=["mean", "error", "text", "best", "count"],
+    )
+    lines = lines.reindex(
+        frame[["calibrator", "objective"]].drop_duplicates().agg(tuple, axis=1)
+    )
+    severities = lines["mean"].columns
+    calibrators, objectives = zip(*lines.index, strict=True)
+    scaling = list(map(calibrator_label, calibrators))
+    seeds = lines["count"].max(axis=1).astype(int).to_list()
+    images = images_text(rows.results)
+    clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
+    titles = [
+        f"Severity {level} (%)" if level else clean for level in severities
+    ]
+    numbers = {"objective": objectives, "seeds": seeds, "scaling": scaling}
+    for level in severities:
+        numbers[f"severity_{level}"] = lines["mean", level].to_numpy(float)
+        error = lines["error", level].to_numpy(float)
+        numbers[f"severity_{level}_error"] = error
+    texts = {
+        "Objective": _labels(objectives, competes),
+        "Seeds": list(map(str, seeds)),
+        "Scaling": scaling,
+    }
+    for title, level in zip(titles, severities, strict=True):
+        texts[title] = lines["text", level].fillna("").to_list()
+    marks = lines["best"].fillna(False).astype(bool)
+    size = f", each of {images} images" if images else ""
+    return _table(
+        "ECE under shift",
+        f"At each severity the mean over {frame['corruptions'].max()} "
+        f"corruptions{size}; means ± standard errors over seeds of it. The ECE "
+        "of fewer images is larger: compare severities with the clean column "
+        f"here. {ECE} {_SCALING} The calibration split is clean. "
+        f"{_UNDECIDED if competes is None else _RULE}",
         pd.DataFrame(numbers),
         pd.DataFrame(texts),
-        pd.DataFrame(best),
-        [line["too_inaccurate"] for line in numbers],
+        marks.set_axis(titles, axis=1).reset_index(drop=True),
     )
 
 
-def _main_table(results, shift):
-    keys = ["accuracy", "ece", "ece_ts", "ece_ts_sb_ece"]
-    more = [key for key in results if key.startswith("ece_")]
-    keys += [key for key in more if key not in (*keys, "ece_dirichlet")]
-    title = "Accuracy and calibration error"
-    note = f"{_ESTIMATES} {ECE} {_SCALING} {ACCURACY_RULE}"
-    return _measure_table(results, keys, title, note)
-
-
-def _other_table(results, shift):
-    keys = ("ks_error", "mean_sweep_ce", "marginal_ece", "brier", "nll")
-    note = (
-        f"{_ESTIMATES} Without scaling. Mean-sweep CE and marginal ECE are l2 "
-        f"over bins of equal mass; the KS error is l1. {ACCURACY_RULE}"
-    )
-    keys = (*keys, "average_uncertainty")
-    return _measure_table(results, keys, "Other measures", note)
-
-
-def _memorisation_table(results, shift):
-    if "train_ece" not in results or results["train_ece"].isna().all():
-        return None
-    note = (
-        "Means ± standard errors over seeds. On the left the training set, "
-        "over the epoch of the weights and as it was trained; on the right the "
-        "test split. Where nearly all training images are classified "
-        "correctly, with little training ECE, a secondary loss finds nothing "
-        f"to mend there. {ACCURACY_RULE}"
-    )
-    keys = ("train_accuracy", "train_ece", "accuracy", "ece")
-    title = "Is the training set memorised?"
-    return _measure_table(results, keys, title, note)
-
-
-def _dirichlet_table(results, shift):
-    if "ece_dirichlet" not in results or results["ece_dirichlet"].isna().all():
-        return None
-    note = (
-        f"{_ESTIMATES} Dirichlet calibration with off-diagonal and intercept "
-        "regularisation, fitted to the calibration split, its penalties chosen "
-        f"there by cross-validation. {ACCURACY_RULE}"
-    )
-    keys = ("accuracy", "accuracy_dirichlet", "ece", "ece_dirichlet")
-    keys = (*keys, "nll", "nll_dirichlet")
-    return _measure_table(results, keys, "Dirichlet calibration", note)
-
-
-def _significance_table(metric, comparison, title, note):
-    def build(results, shift):
-        if metric not in results or results[metric].isna().all():
-            return None
-        tests = pd.DataFrame(statistics.significance_rows(results, metric))
-        if len(tests):
-            is_kind = tests["comparison"] == comparison
-            tests = tests[is_kind & (tests["count"] > 1)]
-        if tests.empty:
-            return None
-        keys = ["objective", "against", "count", *_TESTS]
-        numbers = tests[keys].rename(columns={"count": "seeds"})
-        texts = {
-            "Objective": tests["objective"].map(objective_label),
-            "Against": tests["against"].map(objective_label),
-            "Seeds": tests["count"].map(str),
-        }
-        for key, (name, factor, digits) in _TESTS.items():
-            texts[name] = [
-                text_of(value, factor=factor, digits=digits)
-                for value in tests[key]
-            ]
-        return _plain_table(title, note, numbers, pd.DataFrame(texts))
-
-    return build
-
-
-def _shift_table(results, shift):
-    """Returns a table of ECE by scaling, objective and severity.
-
-    The best objective of each scaling and severity is marked.
-    """
-    summaries = statistics.summarize_results(results, ["ece"])
-    aside = {s["objective"]: not s["within_accuracy"] for s in summaries}
-    lines = []
-    for calibrator in shift["calibrator"].unique():
-        means, _ = common_shift(shift, calibrator)
-        lines += [{**row, "calibrator": calibrator} for row in means]
-    if not lines:
-        return None
-    frame = pd.DataFrame(lines)
-    frame["competes"] = ~frame["objective"].map(aside).astype(bool)
-    competing = frame[frame["competes"]].groupby(["calibrator", "severity"])
-    lowest = competing["mean"].transform("min")
-    frame["best"] = frame["mean"].eq(lowest) & (frame["count"] > 1)
-    frame["best"] &= frame["objective"].nunique() > 1
-    images = shift_images(results)
-    titles = {
-        severity: f"Severity {severity} (%)" if severity else "Clean (%)"
-        for severity in sorted(frame["severity"].unique())
-    }
-    if images and 0 in titles:
-        titles[0] = f"Clean, the same {images} images (%)"
-    numbers, texts, best = [], [], []
-    for (calibrator, objective), own in frame.groupby(
-        ["calibrator", "objective"], sort=False
-    ):
-        line = {
-            "objective": objective,
-            "seeds": own["count"].iloc[0],
-            "scaling": calibrator_label(calibrator),
-        }
-        cells = {
-            "Objective": objective_label(objective) + " †" * aside[objective],
-            "Seeds": str(line["seeds"]),
-            "Scaling": line["scaling"],
-        }
-        marks = dict.fromkeys(cells, False)
-        for row in own.itertuples():
-            line[f"severity_{row.severity}"] = row.mean
-            line[f"severity_{row.severity}_error"] = row.error
-            cells[titles[row.severity]] = text_of(row.mean, row.error)
-            marks[titles[row.severity]] = row.best
-        numbers.append(line)
-        texts.append(cells)
-        best.append(marks)
-    _, corruptions = common_shift(shift, shift["calibrator"].iloc[0])
-    return Table(
-        "ECE under shift",
-        _shift_note(results, corruptions, images),
-        pd.DataFrame(numbers),
-        pd.DataFrame(texts).fillna(""),
-        pd.DataFrame(best).astype(bool),
-        [text.endswith("†") for text in (cell["Objective"] for cell in texts)],
-        group="Scaling",
-    )
-
-
-def _shift_note(results, corruptions, images):
-    note = (
-        f"At each severity the mean over {corruptions} corruptions, those that "
-        "every run was measured on; means ± standard errors over seeds of it. "
-    )
-    if not images:
-        note += "How many images each set has was not recorded. "
-    else:
-        note += f"Every set, the clean one too, has {images} images. "
-        tested = results.get("test_examples", pd.Series(dtype=float)).dropna()
-        tested = sorted(set(tested.astype(int)))
-        if tested and tested != sorted(set(results["shift_examples"].dropna())):
-            note += (
-                "The ECE of fewer images is larger: compare severities with "
-                "the clean column here, not with the ECE of "
-                f"{' or '.join(f'{count:,}' for count in tested)} test images "
-                "in the other tables. "
-            )
-    return (
-        f"{note}{ECE} {_SCALING} The calibration split is clean. The lowest "
-        "mean of each scaling and severity is marked, where it is of two runs "
-        f"or more. {ACCURACY_RULE}"
-    )
-
-
-def _hyperparameter_table(results, shift):
+def _hyperparameters(results):
     """Returns a table with one row per objective and its hyperparameters."""
-    if "hyperparameters" not in results:
-        results = results.assign(hyperparameters="")
     numbers = (
         results.groupby(["objective", "hyperparameters"], sort=False)["seed"]
         .agg(lambda seeds: ", ".join(map(str, seeds)))
         .rename("seeds")
         .reset_index()[["objective", "seeds", "hyperparameters"]]
     )
-    texts = pd.DataFrame(
-        {
-            "Objective": numbers["objective"].map(objective_label),
-            "Seeds": numbers["seeds"],
-            "Hyperparameters": numbers["hyperparameters"],
-        }
-    )
-    note = (
+    texts = numbers.assign(objective=numbers["objective"].map(objective_label))
+    return _table(
+        "What every objective was trained with",
         "Settings of the losses, the weight of the secondary one (beta) and "
-        "that of the l2 penalty."
+        "that of the l2 penalty.",
+        numbers,
+        texts.rename(columns=str.capitalize),
     )
-    title = "What every objective was trained with"
-    return _plain_table(title, note, numbers, texts)
 
 
-def _plain_table(title, note, numbers, texts):
-    """Returns a table without marks."""
+def _labels(objectives, competes):
+    """Returns labels; † marks objectives that give up too much accuracy."""
+    return [
+        objective_label(name)
+        + ("" if competes is None or competes[name] else " †")
+        for name in objectives
+    ]
+
+
+def _table(title, note, numbers, texts, marks=None):
     texts = texts.reset_index(drop=True)
     best = pd.DataFrame(False, index=texts.index, columns=texts.columns)
-    return Table(title, note, numbers, texts, best, [False] * len(texts))
-
-
-# In the order of the page, by the names of the files.
-_BUILDERS = {
-    "results": _main_table,
-    "measures": _other_table,
-    "memorisation": _memorisation_table,
-    "dirichlet": _dirichlet_table,
-    "significance": _significance_table(
-        "ece",
-        "primary",
-        "Significance of a secondary loss",
-        _TEST_NOTE.format("ECE"),
-    ),
-    "significance_ts": _significance_table(
-        "ece_ts",
-        "primary",
-        "Significance of a secondary loss after temperature scaling",
-        _TEST_NOTE.format("ECE+TS"),
-    ),
-    "significance_best": _significance_table(
-        "ece",
-        "best",
-        "Significance against the lowest ECE",
-        _TEST_NOTE.format("ECE")
-        + " The best is chosen by the values that are tested, so that these p "
-        "look somewhat clearer than they are.",
-    ),
-    "shift": _shift_table,
-    "hyperparameters": _hyperparameter_table,
-}
+    if marks is not None:
+        best[list(marks)] = marks.to_numpy(bool)
+    return Table(title, note, numbers, texts, best)

@@ -1,6 +1,7 @@
 import io
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import caltrain_tf as ct
@@ -46,8 +47,7 @@ def all_together(*seeds):
 def test_seeds_together_are_the_curve_of_all_predictions():
     rows = reliability_rows("nll", 0) + reliability_rows("nll", 1)
     rows += reliability_rows("focal", 2)
-    rows += reliability_rows("nll", 3, "ts")
-    curves = figures._curves_by_objective(rows, "none", 15)
+    curves = figures.curves_by_objective(pd.DataFrame(rows))
     assert list(curves) == ["nll", "focal"]
     expected = ct.metrics.reliability_curve(
         *all_together(0, 1), 15, "equal_width"
@@ -56,31 +56,6 @@ def test_seeds_together_are_the_curve_of_all_predictions():
     assert np.isnan(expected.confidence[:3]).all()
     for values, reference in zip(curves["nll"], expected, strict=True):
         np.testing.assert_allclose(values, reference)
-
-
-def test_empty_bins_may_be_left_out():
-    rows = reliability_rows("nll", 0)
-    some = [row for row in rows if row["count"]]
-    none = [row | {"confidence": None} for row in rows if not row["count"]]
-    expected = figures._curves_by_objective(rows, "none", 15)["nll"]
-    for kept in (some, some + none):
-        curve = figures._curves_by_objective(kept, "none", 15)["nll"]
-        for values, reference in zip(curve, expected, strict=True):
-            np.testing.assert_array_equal(values, reference)
-
-
-def test_bad_rows_are_an_error():
-    rows = reliability_rows("nll", 0)
-    with pytest.raises(ValueError, match="`rows` must not be empty"):
-        figures._curves_by_objective([], "none", 15)
-    with pytest.raises(ValueError, match="calibrator='ts'"):
-        figures._curves_by_objective(rows, "ts", 15)
-    for num_bins in (10, 20):
-        with pytest.raises(ValueError, match=f"{num_bins} equal bins.*bin="):
-            figures._curves_by_objective(rows, "none", num_bins)
-    one_based = [row | {"bin": row["bin"] + 1} for row in rows]
-    with pytest.raises(ValueError, match="with number 0.*Received: bin="):
-        figures._curves_by_objective(one_based, "none", 15)
 
 
 def geometry(ax):
@@ -95,7 +70,9 @@ def geometry(ax):
 def test_it_draws_what_the_predictions_give():
     rows = reliability_rows("nll", 0) + reliability_rows("nll", 1)
     rows += reliability_rows("focal+sb_ece", 2)
-    figure = figures.reliability_from_rows(rows)
+    figure = figures.reliability_by_objective(
+        pd.DataFrame(rows), {row["objective"]: 0.0123 for row in rows}
+    )
     expected = ct.figures.reliability_diagram(*all_together(0, 1))
     np.testing.assert_allclose(
         geometry(figure.axes[0]), geometry(expected.axes[0]), atol=1e-12
@@ -105,21 +82,9 @@ def test_it_draws_what_the_predictions_give():
         for f in (figure, expected)
     ]
     assert lines[0] == pytest.approx(lines[1])
+    titles = [ax.get_title("left") for ax in figure.axes]
+    assert titles == ["NLL\nECE 1.23%", "Focal + SB-ECE\nECE 1.23%"]
     figure.savefig(io.BytesIO())
-
-
-def test_the_title_names_the_error():
-    rows = reliability_rows("nll", 0) + reliability_rows("focal", 1)
-    figure = figures.reliability_from_rows(rows, errors={"nll": 0.0123})
-    error = ct.metrics.calibration_error(
-        *all_together(1), binning="equal_width"
-    )
-    assert [ax.get_title("left") for ax in figure.axes] == [
-        "NLL\nECE 1.23%",
-        f"Focal\nequal-width ECE {100 * error:.2f}%",
-    ]
-    texts = [text.get_text() for text in figure.legends[0].texts]
-    assert texts == ["accuracy", "gap to confidence"]
 
 
 @pytest.mark.parametrize("count", [1, 3, 6])
@@ -131,7 +96,9 @@ def test_a_grid_keeps_diagrams_apart(count):
         for seed, primary in enumerate(("focal", "mse", "nll"))
         for row in reliability_rows(f"{primary}+{secondary}-interleaved", seed)
     ][: 15 * count]
-    figure = figures.reliability_from_rows(rows)
+    figure = figures.reliability_by_objective(
+        pd.DataFrame(rows), {row["objective"]: 0.0123 for row in rows}
+    )
     assert len(figure.axes) == count
     figure.canvas.draw()
     boxes = [ax.get_tightbbox() for ax in figure.axes]
@@ -145,8 +112,7 @@ def test_a_grid_keeps_diagrams_apart(count):
 def test_a_line_an_objective_over_all_seeds():
     rows = reliability_rows("nll", 0) + reliability_rows("nll", 1)
     rows += reliability_rows("focal+sb_ece-interleaved", 2)
-    rows += reliability_rows("nll", 0, "ts")
-    figure = figures.accuracy_against_confidence(rows, title="A set")
+    figure = figures.accuracy_against_confidence(pd.DataFrame(rows))
     (ax,) = figure.axes
     diagonal, nll, nll_few, focal, _ = ax.lines
     np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
@@ -167,19 +133,4 @@ def test_a_line_an_objective_over_all_seeds():
     assert focal.get_markerfacecolor() == "white"
     texts = [text.get_text() for text in figure.legends[0].texts]
     assert texts == ["calibrated", "NLL", "Focal + SB-ECE (interleaved)"]
-    assert ax.get_title() == "A set"
     figure.savefig(io.BytesIO())
-
-
-def test_the_calibrator_is_chosen():
-    rows = reliability_rows("nll", 0) + reliability_rows("nll", 1, "ts")
-    lines = [
-        figures.accuracy_against_confidence(rows, name).axes[0].lines[1]
-        for name in ("none", "ts")
-    ]
-    for line, seed in zip(lines, (0, 1), strict=True):
-        curve = ct.metrics.reliability_curve(
-            *all_together(seed), 15, "equal_width"
-        )
-        accuracy = curve.accuracy[curve.count >= 30]
-        np.testing.assert_allclose(line.get_ydata(), accuracy)

@@ -70,7 +70,7 @@ def test_objectives_have_their_styles_and_the_legend_is_below():
     line = ax.containers[-1][0]
     style = figures.objective_style("focal+mmce")
     assert (line.get_color(), line.get_marker()) == style[:2]
-    assert line.get_linestyle() == style.linestyle
+    assert line.get_linestyle() == style[2]
     texts = [text.get_text() for text in figure.legends[0].texts]
     assert texts[-1] == "Focal + MMCE" and len(texts) == 18
     assert ax.get_legend() is None
@@ -93,8 +93,19 @@ def test_the_heat_map_has_a_cell_a_set():
     figure.savefig(io.BytesIO())
 
 
-def test_bad_input_is_an_error():
-    with pytest.raises(ValueError, match="`means` must not be empty"):
-        figures.shift_lines([])
-    with pytest.raises(ValueError, match="calibrator='ts'"):
-        figures.shift_heatmap(rows(), calibrator="ts")
+def test_an_objective_with_a_calibrator_is_a_line_of_its_own():
+    means = [
+        {"severity": s, "objective": name, "calibrator": calibrator}
+        | {"mean": 0.1, "error": 0.01}
+        for name, calibrator in (
+            ("nll", "none"),
+            ("mse", "none"),
+            ("nll", "ts"),
+        )
+        for s in (0, 1)
+    ]
+    figure = figures.shift_lines(means)
+    texts = [text.get_text() for text in figure.legends[0].texts]
+    assert texts == ["NLL", "MSE", "NLL + TS"]
+    lines = [container[0] for container in figure.axes[0].containers]
+    assert lines[2].get_color() == "black" != lines[0].get_color()

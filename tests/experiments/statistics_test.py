@@ -1,9 +1,6 @@
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from caltrain_tf.experiments import statistics
 from tests.experiments.rows import run
@@ -76,78 +73,6 @@ def test_d_is_the_difference_over_the_pooled_deviation():
     # Scale and shift change nothing.
     d_scaled = statistics.cohens_d(3 * treated + 1, 3 * baseline + 1)
     assert d_scaled == pytest.approx(d)
-    corrected = statistics.cohens_d(treated, baseline, corrected=True)
-    assert corrected == pytest.approx(d * (1 - 3 / 47))
-
-
-def test_the_correction_takes_out_the_bias():
-    rng = np.random.default_rng(0)
-    samples = rng.normal(size=(20000, 2, 3))
-    ds = [statistics.cohens_d(a - 1, b, True) for a, b in samples]
-    # A true effect of 1; without the correction the mean is about 1.25.
-    assert np.mean(ds) == pytest.approx(1, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    "samples",
-    [
-        ([0.1], [0.2]),
-        ([0.1], [0.2, 0.3]),
-        ([0.1, 0.1], [0.2, 0.2]),
-        ([0.1, 0.1, 0.1], [0.3] * 3),
-        ([0, 0], [0, 0]),
-    ],
-)
-def test_no_deviation_gives_nan_without_a_warning(samples):
-    assert np.isnan(statistics.cohens_d(*samples))
-    assert np.isnan(statistics.cohens_d(*samples, corrected=True))
-
-
-def test_the_t_test_and_its_interval_are_those_of_the_differences():
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(0.5, 1, 9), rng.normal(size=9)
-    test = statistics.paired_test(a, b)
-    error = statistics.standard_error(a - b)
-    assert test.count == 9
-    assert test.difference == pytest.approx((a - b).mean())
-    assert test.t == pytest.approx((a - b).mean() / error)
-    # 2.306 is the quantile of t with 8 degrees of freedom at 0.975.
-    assert test.high - test.low == pytest.approx(2 * 2.306 * error, rel=1e-4)
-    assert test.high + test.low == pytest.approx(2 * test.difference)
-    assert test.t_p_value == pytest.approx(stats.ttest_1samp(a - b, 0).pvalue)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 6, 10])
-def test_all_sign_flips_are_taken(count):
-    rng = np.random.default_rng(count)
-    a, b = rng.normal(1, 1, count), rng.normal(size=count)
-    test = statistics.paired_test(a, b)
-    means = [
-        abs(np.mean(np.array(signs) * (a - b)))
-        for signs in itertools.product((-1, 1), repeat=count)
-    ]
-    seen = abs(np.mean(a - b)) * (1 - 1e-12)
-    assert test.exact_p_value == np.mean(np.array(means) >= seen)
-    assert test.smallest_possible == 2 / 2**count
-
-
-def test_three_seeds_cannot_go_below_a_quarter():
-    test = statistics.paired_test([9.0, 9.1, 9.2], [1.0, 1.2, 1.1])
-    assert test.exact_p_value == test.smallest_possible == 0.25
-    assert test.t_p_value < 0.001
-
-
-def test_equal_differences_are_as_far_from_0_despite_rounding():
-    test = statistics.paired_test([0.3, 0.4, 0.5], [0.2, 0.3, 0.4])
-    assert np.isnan(test.t) and np.isnan(test.t_p_value)
-    assert test.exact_p_value == 0.25
-    same = statistics.paired_test([0.1, 0.2], [0.1, 0.2])
-    assert same.exact_p_value == 1.0 and np.isnan(same.t)
-
-
-def test_only_common_seeds_are_paired():
-    test = statistics.paired_test({0: 1.0, 1: 2.0, 7: 9.0}, {1: 5.0, 0: 3.0})
-    assert test.count == 2 and test.difference == -2.5
 
 
 def test_many_pairs_take_random_signs():
@@ -159,14 +84,6 @@ def test_many_pairs_take_random_signs():
     assert test == statistics.paired_test(a, b)
     clear = statistics.paired_test(a + 100, b)
     assert clear.exact_p_value == clear.smallest_possible
-
-
-def test_bad_pairs_are_errors():
-    for a, b in (([], []), ([1.0], [1.0, 2.0]), ({0: 1.0}, {1: 1.0})):
-        with pytest.raises(ValueError, match="at least one pair.*Received"):
-            statistics.paired_test(a, b)
-    with pytest.raises(ValueError, match="both be by seed.*Received"):
-        statistics.paired_test({0: 1.0}, [1.0])
 
 
 def holm_by_steps(p_values):
@@ -192,16 +109,6 @@ def test_holm():
     assert statistics.holm([]).shape == (0,)
 
 
-def test_bad_samples_are_errors():
-    for values in ([1.0, 2.0], [[1.0, 2.0]], [[1.0], [2.0]]):
-        with pytest.raises(ValueError, match="`values` must be.*shape"):
-            statistics.masson_loftus_error(values)
-    with pytest.raises(ValueError, match="`treated` must be.*Received"):
-        statistics.cohens_d([], [1.0])
-    with pytest.raises(ValueError, match="`baseline` must be.*Received"):
-        statistics.cohens_d([1.0], [[1.0]])
-
-
 def test_more_or_less_is_better():
     signs = {
         "accuracy": 1,
@@ -216,112 +123,134 @@ def test_more_or_less_is_better():
     assert {name: statistics.better_sign(name) for name in signs} == signs
 
 
-def test_bad_rows_are_errors():
-    with pytest.raises(ValueError, match="`rows` must not be empty"):
-        statistics.effect_sizes([])
-    rows = [run("nll", 0, ece=0.1), run("nll", 0, ece=0.2)]
-    with pytest.raises(ValueError, match="objective='nll', seed=0"):
-        statistics.effect_sizes(rows)
-    with pytest.raises(ValueError, match="mean 'ece'.*metric='ece_s'"):
-        statistics.effect_sizes(rows[:1], "ece_s")
+def runs_of(values, setting="s"):
+    """A frame of runs: objective -> (accuracies, ECEs) over seeds."""
+    return pd.DataFrame(
+        [
+            run(name, seed, setting, accuracy=accuracy, ece=ece)
+            for name, pairs in values.items()
+            for seed, (accuracy, ece) in enumerate(zip(*pairs, strict=True))
+        ]
+    )
 
 
-def test_what_is_not_a_number_does_not_count():
-    rows = [
-        run("nll", 0, ece=0.1),
-        run("nll", 1, ece=0.2),
-        run("nll+mmce", 0, ece=0.3),
-        run("nll+mmce", 1, ece=NAN),
-        run("nll+mmce", 2, ece=None),
-        run("nll+s_avuc", 0),
+def test_means_errors_and_counts():
+    results = runs_of({"nll": ((0.9, 0.92), (0.05, 0.07))})
+    results.loc[2] = pd.Series(run("nll", 2, accuracy=0.91, ece=NAN))
+    mean, error, count, best, competes = statistics.summarize(results, ["ece"])
+    assert mean.loc["nll", "ece"] == pytest.approx(0.06)
+    assert error.loc["nll", "ece"] == pytest.approx(0.01)
+    assert count.loc["nll"].to_dict() == {"accuracy": 3, "ece": 2}
+    # One objective is the best of nothing.
+    assert not best.to_numpy().any() and competes.all()
+
+
+def test_the_best_gives_up_less_than_one_percent():
+    values = {
+        "nll": ((0.9, 0.9), (0.05, 0.05)),
+        "nll+mmce": ((0.891, 0.891), (0.03, 0.03)),
+        "nll+s_avuc": ((0.89, 0.89), (0.01, 0.01)),
+        # More accurate, but not a primary loss alone.
+        "focal+sb_ece": ((0.95, 0.95), (0.04, 0.04)),
+    }
+    summary = statistics.summarize(runs_of(values), ["ece"])
+    assert summary.competes.tolist() == [True, True, False, True]
+    assert summary.best["ece"].tolist() == [False, True, False, False]
+    assert summary.best["accuracy"].tolist() == [False, False, False, True]
+    # Without a primary loss alone, the most accurate is the reference.
+    del values["nll"]
+    competes = statistics.summarize(runs_of(values), ["ece"]).competes
+    assert competes.tolist() == [False, False, True]
+
+
+def test_single_runs_are_not_the_best():
+    values = {"nll": ((0.9, 0.9), (0.05, 0.05)), "mse": ((0.9,), (0.01,))}
+    assert not statistics.summarize(runs_of(values), ["ece"]).best["ece"].any()
+
+
+def test_nothing_is_best_where_accuracies_are_too_uncertain():
+    values = {
+        "nll": ((0.40, 0.52), (0.4, 0.3)),
+        "nll+mmce": ((0.45, 0.46), (0.2, 0.1)),
+    }
+    summary = statistics.summarize(runs_of(values), ["ece"])
+    assert summary.competes is None and not summary.best.to_numpy().any()
+    # A standard error of 2% decides nothing about a loss of 20%...
+    values = {
+        "nll": ((0.9, 0.902), (0.05, 0.05)),
+        "mse": ((0.68, 0.72), (0.01, 0.01)),
+    }
+    summary = statistics.summarize(runs_of(values), ["ece"])
+    assert summary.competes.tolist() == [True, False]
+    # ... but of a loss of 2% it does.
+    values["mse"] = ((0.86, 0.9), (0.01, 0.01))
+    assert statistics.summarize(runs_of(values), ["ece"]).competes is None
+
+
+def test_shift_is_over_the_sets_that_all_runs_have():
+    rows = shift_rows()
+    means = statistics.shift_by_objective(rows).set_index(
+        ["objective", "severity"]
+    )
+    # The runs have 0.12 and 0.22 at severity 1.
+    nll = means.loc["nll", 1]
+    assert nll[["mean", "error", "count"]].tolist() == pytest.approx(
+        [0.17, 0.05, 2]
+    )
+    assert set(means["corruptions"]) == {2}
+    assert list(means.index.get_level_values(0).unique()) == ["nll", "focal"]
+    fewer = rows[
+        (rows["objective"] != "focal") | (rows["corruption"] != "snow")
     ]
-    (effect,) = statistics.effect_sizes(rows)
-    assert (effect["count"], effect["baseline_count"]) == (1, 2)
+    means = statistics.shift_by_objective(fewer)
+    assert set(means["corruptions"]) == {1}
+    assert means["mean"][1] == pytest.approx(0.16)
 
 
-def test_a_frame_is_as_good_as_dictionaries():
-    rows = [
-        run(name, seed, accuracy=0.9, ece=0.1 + seed / 100)
-        for name in ("nll", "nll+mmce")
-        for seed in (0, 1)
-    ]
-    for function in (statistics.effect_sizes, statistics.significance_rows):
-        np.testing.assert_equal(function(pd.DataFrame(rows)), function(rows))
-    assert statistics.summarize_results(
-        pd.DataFrame(rows), ["ece"]
-    ) == statistics.summarize_results(rows, ["ece"])
-
-
-def test_means_and_errors_over_seeds():
+def test_calibrators_under_shift_have_errors_within_corruptions():
+    rows = shift_rows()
     rng = np.random.default_rng(0)
-    table = rng.random((2, 3, 2))
-    rows = [
-        run(name, seed, accuracy=accuracy, ece=ece)
-        for name, column in zip(("nll", "nll+mmce"), table, strict=True)
-        for seed, (accuracy, ece) in enumerate(column)
+    scaled = rows.assign(calibrator="ts", value=rng.random(len(rows)))
+    here = pd.concat([rows, scaled]).query("objective == 'nll'")
+    means = statistics.shift_by_calibrator(here).set_index(
+        ["severity", "calibrator"]
+    )
+    at = here[here["severity"] == 5]
+    table = [
+        [
+            at[(at["corruption"] == name) & (at["calibrator"] == scaling)][
+                "value"
+            ].mean()
+            for scaling in ("none", "ts")
+        ]
+        for name in ("fog", "snow")
     ]
-    summaries = statistics.summarize_results(rows, ["ece"])
-    assert [s["objective"] for s in summaries] == ["nll", "nll+mmce"]
-    for summary, column in zip(summaries, table, strict=True):
-        for index, metric in enumerate(("accuracy", "ece")):
-            values = column[:, index]
-            assert summary["mean"][metric] == pytest.approx(values.mean())
-            error = statistics.standard_error(values)
-            assert summary["error"][metric] == pytest.approx(error)
-            assert summary["count"][metric] == 3
-    assert summaries[1]["secondary"] == "mmce"
+    expected = statistics.masson_loftus_error(table)
+    assert means.loc[5, "error"].tolist() == pytest.approx([expected] * 2)
+    assert means.loc[5, "mean"].tolist() == pytest.approx(np.mean(table, 0))
+    assert means.loc[0, "error"].isna().all()
 
 
-def test_the_best_gives_up_less_than_one_percent_of_accuracy():
-    rows = [
-        run("nll", 0, accuracy=0.90, ece=0.08),
-        run("focal", 0, accuracy=0.88, ece=0.01),
-        run("nll+mmce", 0, accuracy=0.891, ece=0.03),
-        run("nll+sb_ece", 0, accuracy=0.93, ece=0.04),
-        run("nll", 0, "other", accuracy=0.5, ece=0.5),
-    ]
-    summaries = statistics.summarize_results(rows, ["ece"])
-    # Against the most accurate primary loss alone, not against SB-ECE.
-    within = [s["within_accuracy"] for s in summaries]
-    assert within == [True, False, True, True, True]
-    best = [s["best"]["ece"] for s in summaries]
-    assert best == [False, False, True, False, True]
-    best = [s["best"]["accuracy"] for s in summaries]
-    assert best == [False, False, False, True, True]
-    loose = statistics.summarize_results(rows, ["ece"], max_accuracy_loss=0.05)
-    assert [s["best"]["ece"] for s in loose][:2] == [False, True]
-
-
-def test_without_a_primary_alone_all_are_compared():
-    rows = [
-        run("nll+mmce", 0, accuracy=0.80, ece=0.01),
-        run("nll+sb_ece", 0, accuracy=0.90, ece=0.04),
-    ]
-    summaries = statistics.summarize_results(rows, ["ece"])
-    assert [s["within_accuracy"] for s in summaries] == [False, True]
-
-
-def test_missing_metrics_are_absent_and_one_run_has_no_error():
-    rows = [
-        run("nll", 0, accuracy=0.9, ece_dirichlet=0.1, temperature_ts=1.0),
-        run("focal", 0, accuracy=0.9, ece_dirichlet=None, temperature_ts=2.0),
-    ]
-    names = ["ece_dirichlet", "temperature_ts"]
-    nll, focal = statistics.summarize_results(rows, names)
-    assert np.isnan(nll["error"]["ece_dirichlet"])
-    assert nll["best"]["ece_dirichlet"]
-    for part in ("mean", "error", "count", "best"):
-        assert "ece_dirichlet" not in focal[part]
-    # Of no temperature is more or less better.
-    assert not nll["best"]["temperature_ts"]
-    assert not focal["best"]["temperature_ts"]
-
-
-def test_nothing_to_summarize_is_an_error():
-    with pytest.raises(ValueError, match="`rows` must not be empty"):
-        statistics.summarize_results([])
-    with pytest.raises(ValueError, match="metric='ece_ts'"):
-        statistics.summarize_results([run("nll", 0, accuracy=0.9)], ["ece_ts"])
+def shift_rows():
+    """Two runs of NLL and one of focal, on two corruptions."""
+    return pd.DataFrame(
+        [
+            {
+                **{"setting": "s", "objective": objective, "seed": seed},
+                **{"dataset": "d", "corruption": corruption},
+                **{"severity": severity, "calibrator": "none"},
+                **{"metric": "ece"},
+                "value": base + 0.01 * severity + 0.02 * (corruption == "snow"),
+            }
+            for objective, seed, base in (
+                *(("nll", 0, 0.1), ("nll", 1, 0.2), ("focal", 0, 0.0)),
+            )
+            for corruption, severity in (
+                *(("none", 0), ("fog", 1), ("snow", 1)),
+                *(("fog", 5), ("snow", 5)),
+            )
+        ]
+    )
 
 
 def accuracy_rows(*pairs):
@@ -352,21 +281,10 @@ def test_the_lowest_error_then_accuracy_then_order():
     assert best((0.5, 0.3)) == 0
 
 
-def test_a_wider_tolerance_and_other_keys():
+def test_a_wider_tolerance():
     pairs = (0.95, 0.03), (0.92, 0.01)
     assert best(*pairs) == 0
     assert best(*pairs, tolerance=0.05) == 1
-    rows = [{"top1": 0.9, "ks": 0.2}, {"top1": 0.9, "ks": 0.1}]
-    found = statistics.best_within_accuracy(rows, "top1", "ks")
-    assert found is rows[1]
-
-
-def test_a_reference_from_elsewhere():
-    pairs = (0.94, 0.03), (0.935, 0.01)
-    assert best(*pairs, reference=0.94) == 1
-    assert best(*pairs, reference=0.948) == 0
-    with pytest.raises(ValueError, match="none within 0.01"):
-        best(*pairs, reference=0.96)
 
 
 def test_what_is_not_finite_counts_for_nothing():
@@ -382,12 +300,6 @@ def test_what_is_not_finite_counts_for_nothing():
 def test_no_row_is_an_error(pairs):
     with pytest.raises(ValueError, match="`rows` must hold.*Received"):
         best(*pairs)
-
-
-@pytest.mark.parametrize("tolerance", [0.0, -0.1, NAN])
-def test_a_bad_tolerance_is_an_error(tolerance):
-    with pytest.raises(ValueError, match="`tolerance`.*Received"):
-        best((0.9, 0.1), tolerance=tolerance)
 
 
 def paper_rows():
@@ -422,56 +334,38 @@ def test_effects_are_against_the_same_primary_in_the_same_setting():
         for (setting, name), column in values.items()
         for seed, value in enumerate(column)
     ]
-    effects = statistics.effect_sizes(rows)
-    by_name = {(e["setting"], e["objective"]): e for e in effects}
-    # MSE alone was not run.
-    assert {name for _, name in by_name} == {
-        *("nll+mmce", "nll+mmce-interleaved", "focal+s_avuc")
-    }
-    for (setting, name), effect in by_name.items():
-        baseline = values[setting, name.partition("+")[0]]
-        expected = statistics.cohens_d(values[setting, name], baseline)
-        assert effect["d"] == pytest.approx(expected)
-        assert effect["count"] == effect["baseline_count"] == 3
-        assert effect["metric"] == "ece"
-    means = statistics.mean_effect_sizes(effects)
-    assert [(m["secondary"], m["interleaved"]) for m in means] == [
-        *(("mmce", False), ("mmce", True), ("s_avuc", False))
-    ]
-    ds = [by_name[setting, "nll+mmce"]["d"] for setting in ("a", "b")]
-    assert means[0]["d"] == pytest.approx(np.mean(ds))
-    assert means[0]["error"] == pytest.approx(abs(ds[0] - ds[1]) / 2)
-    assert means[0]["count"] == 2
+    rows.append(run("nll+esd", 0, "a", ece=0.1))
+    effects = statistics.effect_sizes(pd.DataFrame(rows))
+    # MSE alone was not run, and ESD once.
+    assert len(effects) == 6 and set(effects["metric"]) == {"ece"}
+    for row in effects.itertuples():
+        name = f"{row.primary}+{row.secondary}"
+        name += "-interleaved" * row.interleaved
+        expected = statistics.cohens_d(
+            values[row.setting, name], values[row.setting, row.primary]
+        )
+        assert row.d == pytest.approx(expected)
 
 
 def test_positive_is_better_for_accuracy_too():
-    rows = [
-        run(name, seed, accuracy=value + seed / 100, ece=0.1)
-        for name, value in (("nll", 0.8), ("nll+mmce", 0.9))
-        for seed in range(3)
-    ]
-    (effect,) = statistics.effect_sizes(rows, "accuracy")
-    assert effect["d"] == pytest.approx(10)
+    results = runs_of(
+        {"nll": ((0.8, 0.81), (0.1, 0.2)), "nll+mmce": ((0.9, 0.91), (0, 0))}
+    )
+    (d,) = statistics.effect_sizes(results, "accuracy")["d"]
+    assert d == pytest.approx(0.1 / (0.01 / np.sqrt(2)))
 
 
 def test_the_order_of_the_paper_comes_from_its_table():
-    effects = statistics.effect_sizes(paper_rows())
+    effects = statistics.effect_sizes(pd.DataFrame(paper_rows()))
     assert len(effects) == 7 * 5
-    means = statistics.mean_effect_sizes(effects)
-    ordered = sorted(means, key=lambda mean: -mean["d"])
-    assert [m["secondary"] for m in ordered[:3]] == ["s_avuc", "mmce", "sb_ece"]
+    means = effects.groupby("secondary")["d"].mean()
+    ordered = means.sort_values(ascending=False)
+    assert list(ordered.index[:3]) == ["s_avuc", "mmce", "sb_ece"]
     # "d-values obtained here are much larger" than 2.0.
-    assert ordered[0]["d"] == pytest.approx(6.78, abs=0.01)
+    assert ordered.iloc[0] == pytest.approx(6.78, abs=0.01)
 
 
-def test_one_seed_has_no_mean():
-    rows = [run(name, 0, ece=0.1) for name in ("nll", "nll+mmce")]
-    effects = statistics.effect_sizes(rows)
-    assert len(effects) == 1 and np.isnan(effects[0]["d"])
-    assert statistics.mean_effect_sizes(effects) == []
-
-
-def seeded_rows():
+def seeded_results():
     rng = np.random.default_rng(0)
     means = {
         "nll": 0.2,
@@ -481,86 +375,68 @@ def seeded_rows():
         "focal+s_avuc": 0.05,
         "mse+sb_ece": 0.3,
     }
-    return [
-        run(name, seed, setting, ece=mean + 0.01 * rng.normal())
-        for setting in ("a", "b")
-        for name, mean in means.items()
-        for seed in range(4)
-    ]
+    return runs_of(
+        {
+            name: ([0.9] * 4, mean + 0.01 * rng.normal(size=4))
+            for name, mean in means.items()
+        }
+    )
 
 
-def seeded_values(setting, objective):
-    return {
-        row["seed"]: row["ece"]
-        for row in seeded_rows()
-        if (row["setting"], row["objective"]) == (setting, objective)
+@pytest.mark.parametrize(
+    "against, pairs",
+    [
+        (
+            "primary",
+            {
+                "nll+mmce": "nll",
+                "nll+s_avuc-interleaved": "nll",
+                "focal+s_avuc": "focal",
+            },
+        ),
+        (
+            "best",
+            dict.fromkeys(
+                ("nll", "focal", "nll+mmce", "nll+s_avuc-interleaved")
+                + ("mse+sb_ece",),
+                "focal+s_avuc",
+            ),
+        ),
+    ],
+)
+def test_paired_tests(against, pairs):
+    results = seeded_results()
+    found = statistics.paired_tests(results, "ece", against)
+    assert dict(zip(found["objective"], found["against"], strict=True)) == pairs
+    values = {
+        name: runs["ece"].to_list()
+        for name, runs in results.groupby("objective")
     }
-
-
-def test_every_secondary_against_its_primary_and_all_against_the_best():
-    found = statistics.significance_rows(seeded_rows())
-    pairs = {(r["objective"], r["against"], r["comparison"]) for r in found}
-    assert pairs == {
-        ("nll+mmce", "nll", "primary"),
-        ("nll+s_avuc-interleaved", "nll", "primary"),
-        ("focal+s_avuc", "focal", "primary"),
-        ("nll", "focal+s_avuc", "best"),
-        ("focal", "focal+s_avuc", "best"),
-        ("nll+mmce", "focal+s_avuc", "best"),
-        ("nll+s_avuc-interleaved", "focal+s_avuc", "best"),
-        ("mse+sb_ece", "focal+s_avuc", "best"),
-    }
-    assert len(found) == 2 * len(pairs)
-    for row in found:
+    for row in found.itertuples():
         test = statistics.paired_test(
-            seeded_values(row["setting"], row["objective"]),
-            seeded_values(row["setting"], row["against"]),
+            values[row.objective], values[row.against]
         )
-        assert {key: row[key] for key in test._fields} == test._asdict()
-
-
-def test_the_correction_is_within_a_setting_and_comparison():
-    found = statistics.significance_rows(seeded_rows())
-    family = [
-        row
-        for row in found
-        if row["setting"] == "b" and row["comparison"] == "primary"
-    ]
-    assert len(family) == 3
+        for key, value in test._asdict().items():
+            assert getattr(row, key) == pytest.approx(value)
     for kind in ("t", "exact"):
-        expected = statistics.holm(
-            [row[f"{kind}_p_value"] for row in family]
-        ).tolist()
-        assert [row[f"{kind}_p_holm"] for row in family] == expected
+        corrected = holm_by_steps(found[f"{kind}_p_value"].to_list())
+        np.testing.assert_allclose(found[f"{kind}_p_holm"], corrected)
+
+
+def test_only_common_seeds_are_paired():
+    results = seeded_results()
+    fewer = results[(results["objective"] != "nll") | (results["seed"] < 2)]
+    tests = statistics.paired_tests(fewer).set_index("objective")["seeds"]
+    assert tests["nll+mmce"] == 2 and tests["focal+s_avuc"] == 4
+    one = results[(results["objective"] != "nll") | (results["seed"] < 1)]
+    assert "nll+mmce" not in set(statistics.paired_tests(one)["objective"])
+    assert statistics.paired_tests(results[results["seed"] == 0]).empty
 
 
 def test_more_is_better_for_accuracy():
-    some = [
-        run(name, seed, accuracy=value + seed / 100)
-        for name, value in (("nll", 0.8), ("focal", 0.9))
-        for seed in (0, 1)
-    ]
-    (row,) = statistics.significance_rows(some, "accuracy")
-    assert (row["objective"], row["against"]) == ("nll", "focal")
-    assert row["difference"] == pytest.approx(-0.1)
-
-
-def test_no_common_seed_is_no_test():
-    some = [run("nll", 0, ece=0.2), run("nll+mmce", 1, ece=0.1)]
-    assert statistics.significance_rows(some) == []
-
-
-def test_one_seed_says_that_it_can_show_nothing():
-    some = [run("nll", 0, ece=0.2), run("nll+mmce", 0, ece=0.1)]
-    row, _ = statistics.significance_rows(some)
-    assert row["exact_p_value"] == row["smallest_possible"] == 1.0
-    assert np.isnan(row["t_p_holm"])
-
-
-def test_what_is_neither_better_nor_worse_is_not_compared():
-    rows = [run("nll", 0, temperature_ts=1.0)]
-    for compare in (statistics.effect_sizes, statistics.significance_rows):
-        with pytest.raises(ValueError, match="metric='temperature_ts'"):
-            compare(rows, "temperature_ts")
-        with pytest.raises(ValueError, match="`rows` must not be empty"):
-            compare([])
+    results = runs_of(
+        {"nll": ((0.8, 0.81), (0.1, 0.2)), "focal": ((0.9, 0.93), (0, 0))}
+    )
+    (row,) = statistics.paired_tests(results, "accuracy", "best").itertuples()
+    assert (row.objective, row.against) == ("nll", "focal")
+    assert row.difference == pytest.approx(-0.11)

@@ -38,17 +38,18 @@ print(
 # As in the paper, the best objective has the lowest error among those that give
 # up less than one point of accuracy.
 
-summaries = statistics.summarize_results(results)
-for row in summaries:
-    best = "*" if row["best"]["ece"] else ""
-    name = figures.objective_label(row["objective"])
+summary = statistics.summarize(results, ["accuracy", "ece"])
+for objective, mean in summary.mean.iterrows():
+    best = "*" if summary.best.loc[objective, "ece"] else ""
+    error = summary.error.loc[objective, "ece"]
     print(
-        f"{name:>28}: accuracy {row['mean']['accuracy']:.2%}, "
-        f"ECE {row['mean']['ece']:.2%} ± {row['error']['ece']:.2%} {best}"
+        f"{figures.objective_label(objective):>28}: "
+        f"accuracy {mean['accuracy']:.2%}, "
+        f"ECE {mean['ece']:.2%} ± {error:.2%} {best}"
     )
 
 # %%
-figures.error_bars_by_objective(summaries)
+figures.error_bars_by_objective(summary)
 
 # %%
 # Is it more than chance?
@@ -58,12 +59,11 @@ figures.error_bars_by_objective(summaries)
 # Therefore, the differences within seeds are tested, and the p-values are
 # corrected for the number of tests.
 
-for row in statistics.significance_rows(results):
-    if row["comparison"] == "primary":
-        print(
-            f"{row['objective']:>22} - {row['against']:>5}: "
-            f"{100 * row['difference']:+.2f} points, p = {row['t_p_holm']:.3f}"
-        )
+for row in statistics.paired_tests(results).itertuples():
+    print(
+        f"{row.objective:>22} - {row.against:>5}: "
+        f"{100 * row.difference:+.2f} points, p = {row.t_p_holm:.3f}"
+    )
 
 # %%
 # Accuracy against calibration
@@ -73,12 +73,14 @@ for row in statistics.significance_rows(results):
 # The line is the Pareto front: no other mean is better in both accuracy and
 # calibration.
 
-figures.accuracy_error_tradeoff(results)
+figures.metric_scatter(results, "accuracy", "ece", front=True)
 
 # %%
 # The next figure shows accuracy against confidence over the seeds of each
 # objective. Points below the diagonal are over-confident, and points above it
 # are under-confident.
 
-reliability = rows.reliability[rows.reliability["setting"] == setting]
+reliability = rows.reliability.query(
+    "setting == @setting and calibrator == 'none'"
+)
 figures.accuracy_against_confidence(reliability)
