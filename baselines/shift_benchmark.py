@@ -3,9 +3,10 @@
 python baselines/shift_benchmark.py --run_dir=runs/focal+sb_ece
 python baselines/shift_benchmark.py --run_dir=runs --corrupted_dir=CIFAR-10-C
 
-The corrupted sets are read from `--corrupted_dir` or from TensorFlow Datasets;
-if neither has them, they are generated on the fly. Predictions that are already
-in the run folder are not computed again.
+The corrupted sets are read from `--corrupted_dir` or from TensorFlow Datasets.
+With `--generated`, and for data without published sets, they are generated from
+the clean test images. Predictions that are already in the run folder are not
+computed again.
 """
 
 import os
@@ -22,13 +23,18 @@ DATA_DIR = flags.DEFINE_string(
 CORRUPTED_DIR = flags.DEFINE_string(
     "corrupted_dir",
     None,
-    "Folder with <corruption>.npy and labels.npy, as CIFAR-10-C and "
-    "CIFAR-100-C are distributed.",
+    "Folder of CIFAR-10-C or CIFAR-100-C (<corruption>.npy and labels.npy) or "
+    "of ImageNet-C (<corruption>/<severity>/<class>/*.JPEG) as distributed.",
+)
+GENERATED = flags.DEFINE_bool(
+    "generated",
+    False,
+    "Whether to generate the sets instead of reading published ones.",
 )
 FROST_DIR = flags.DEFINE_string(
     "frost_dir",
     None,
-    "Folder of frost photographs for sets that are generated on the fly.",
+    "Folder of frost photographs for generated sets.",
 )
 CORRUPTIONS = flags.DEFINE_list(
     "corruptions", None, "Corruptions to evaluate; all 15 by default."
@@ -87,6 +93,7 @@ def main(_):
             run_dir,
             DATA_DIR.value,
             corrupted_dir=CORRUPTED_DIR.value,
+            generated=GENERATED.value,
             frost_dir=FROST_DIR.value,
             corruptions=corruptions,
             severities=severities,

@@ -1,86 +1,159 @@
-"""Compares the CIFAR input pipeline with one that augments single images.
+"""Compares the input pipelines of CIFAR and ImageNet with plain `tf.data`.
 
-    python benchmarks/input_pipeline.py
+    python benchmarks/input_pipeline.py [cifar] [imagenet]
 
-Prints images per second. Both pipelines shuffle 45,000 random 32 x 32 images in
-memory, pad them by 4, and crop, mirror and normalise them. The second one uses
-the stateless functions of `tf.image` on single images, as Uncertainty Baselines
-does. No data set is needed.
+Prints images per second and their ratio. No data set is needed.
+
+- CIFAR: 45,000 random images in memory are shuffled, padded to 36 pixels,
+  cropped, mirrored and normalised. The other pipeline uses the stateless
+  functions of `tf.image` on single images, as Uncertainty Baselines does.
+- ImageNet: JPEG images of 500 x 375 pixels in 64 record files are shuffled,
+  decoded, cropped, resized and mirrored. The other pipeline is `interleave`,
+  `shuffle(8192)` and the same decoding.
 """
 
+import argparse
 import functools
+import os
 import statistics
+import tempfile
 import time
 
 import numpy as np
 import tensorflow as tf
 
+from caltrain_tf.data import imagenet, sources
 from caltrain_tf.data.datasets import Part
-from caltrain_tf.data.pipeline import ImageData, InMemoryImages, normalize
-from caltrain_tf.data.sources import SPECS
+from caltrain_tf.data.in_memory import InMemoryImages
+from caltrain_tf.data.pipeline import ImageData
 
-NUM_IMAGES = 45_000
-BATCH_SIZES = (128, 512)
-REPEATS = 3
+NUM_IMAGES = {"cifar": 45_000, "imagenet": 4_096}
+BATCH_SIZE = {"cifar": 512, "imagenet": 128}
+NUM_FILES = 64
+ROUNDS = 3
 
 
-def one_by_one(images, labels, batch_size, epoch):
-    """Returns the batches of an epoch, with images augmented one by one."""
-    spec = SPECS["cifar10"]
+def cifar(folder):
+    """Returns ours and the other pipeline, as functions of the epoch."""
+    size, batch_size = NUM_IMAGES["cifar"], BATCH_SIZE["cifar"]
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (size, 32, 32, 3), dtype=np.uint8)
+    labels = rng.integers(0, 10, size)
+    spec = sources.SPECS["cifar10"]
+    data = _data(
+        "cifar10",
+        InMemoryImages(
+            images, labels, max_shift=spec.max_shift, flip=spec.flip
+        ),
+    )
 
-    def example(index, example):
+    def example(index, example, epoch):
         image, label = example
         seed = tf.stack([epoch, index])
-        image = tf.image.resize_with_crop_or_pad(image, 40, 40)
+        image = tf.image.resize_with_crop_or_pad(image, 36, 36)
         image = tf.image.stateless_random_crop(image, (32, 32, 3), seed)
-        return tf.image.stateless_random_flip_left_right(image, seed), label
+        image = tf.image.stateless_random_flip_left_right(image, seed)
+        image = tf.cast(image, tf.float32) / 255
+        return (image - spec.mean) / spec.std, label
 
-    def finish(images, labels):
-        return normalize(images, spec.mean, spec.std), labels
+    def one_by_one(epoch):
+        dataset = tf.data.Dataset.from_tensor_slices((images, labels))
+        dataset = dataset.shuffle(size, seed=epoch).enumerate()
+        dataset = dataset.map(
+            functools.partial(example, epoch=epoch),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        dataset = dataset.batch(batch_size, drop_remainder=True)
+        return dataset.prefetch(tf.data.AUTOTUNE)
 
-    dataset = tf.data.Dataset.from_tensor_slices((images, labels))
-    dataset = dataset.shuffle(NUM_IMAGES, seed=epoch).enumerate()
-    dataset = dataset.map(example, num_parallel_calls=tf.data.AUTOTUNE)
-    dataset = dataset.batch(batch_size, drop_remainder=True)
-    dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return functools.partial(_epoch, data, batch_size), one_by_one
 
 
-def images_per_second(make_epoch, batch_size):
-    """Returns the median rate over epochs, including the time to build one."""
-    rates = []
-    for epoch in range(REPEATS):
-        start = time.perf_counter()
-        num_batches = sum(1 for _ in make_epoch(batch_size, epoch=epoch))
-        seconds = time.perf_counter() - start
-        rates.append(num_batches * batch_size / seconds)
-    return statistics.median(rates)
+def imagenet_records(folder):
+    """Returns ours and the other pipeline, as functions of the epoch."""
+    size, batch_size = NUM_IMAGES["imagenet"], BATCH_SIZE["imagenet"]
+    files = _write_records(folder, size)
+
+    def parse(record):
+        return record, 0
+
+    data = _data("imagenet", imagenet.JpegRecords(files, parse, 224), "uint8")
+
+    def example(index, record):
+        image = imagenet.random_crop(record, 224, tf.stack([index, index]))
+        return image, 0
+
+    def shuffle_buffer(epoch):
+        paths = tf.data.Dataset.from_tensor_slices([f.path for f in files])
+        dataset = paths.shuffle(NUM_FILES, seed=epoch).interleave(
+            tf.data.TFRecordDataset,
+            cycle_length=16,
+            block_length=16,
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        dataset = dataset.shuffle(8192, seed=epoch).enumerate()
+        dataset = dataset.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+        dataset = dataset.batch(batch_size, drop_remainder=True)
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+    return functools.partial(_epoch, data, batch_size), shuffle_buffer
+
+
+def _data(name, examples, dtype="float32"):
+    parts = {"train": Part("train", 0, examples.size)}
+    spec = sources.SPECS[name]
+    return ImageData(name, spec, lambda part: examples, parts, dtype)
+
+
+def _epoch(data, batch_size, epoch):
+    return data.train_batches(batch_size, epoch=epoch)
+
+
+def _write_records(folder, size):
+    """Writes smooth noise as JPEG of about 110 kB, as ImageNet's are."""
+    rng = np.random.default_rng(0)
+    encoded = []
+    for _ in range(32):
+        coarse = rng.integers(0, 256, (125, 94, 3)).astype("float32")
+        image = tf.image.resize(coarse, (500, 375), "bicubic")
+        image += rng.normal(0, 12, image.shape)
+        image = tf.saturate_cast(image, tf.uint8)
+        encoded.append(tf.io.encode_jpeg(image, quality=90).numpy())
+    files = []
+    for number in range(NUM_FILES):
+        path = os.path.join(folder, f"{number}.tfrecord")
+        take = size // NUM_FILES
+        with tf.io.TFRecordWriter(path) as writer:
+            for index in range(take):
+                writer.write(encoded[(number + index) % len(encoded)])
+        files.append(imagenet.File(path, 0, take))
+    return files
+
+
+def images_per_second(make_epoch, epoch, batch_size):
+    """Returns the rate of an epoch, including the time to build it."""
+    start = time.perf_counter()
+    num_batches = sum(1 for _ in make_epoch(epoch))
+    return num_batches * batch_size / (time.perf_counter() - start)
 
 
 def main():
-    """Prints a row for each batch size."""
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (NUM_IMAGES, 32, 32, 3), dtype=np.uint8)
-    labels = rng.integers(0, 10, NUM_IMAGES)
-    spec = SPECS["cifar10"]
-    examples = InMemoryImages(
-        images, labels, max_shift=spec.max_shift, flip=spec.flip
-    )
-    data = ImageData(
-        "cifar10",
-        spec,
-        lambda part: examples,
-        {"train": Part("train", 0, NUM_IMAGES)},
-    )
-    single = functools.partial(one_by_one, images, labels)
-    print(f"{'batch':>5} {'train_batches':>15} {'one by one':>12} {'ratio':>7}")
-    for batch_size in BATCH_SIZES:
-        ours = images_per_second(data.train_batches, batch_size)
-        theirs = images_per_second(single, batch_size)
-        print(
-            f"{batch_size:>5} {ours:>13,.0f}/s {theirs:>10,.0f}/s "
-            f"{ours / theirs:>6.1f}x"
-        )
+    """Prints a row for each pipeline; both are measured in turns."""
+    pipelines = {"cifar": cifar, "imagenet": imagenet_records}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="cifar, imagenet; all if none")
+    names = parser.parse_args().names or list(pipelines)
+    print(f"{'':<10} {'ours':>12} {'tf.data':>12} {'ratio':>7}")
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            both = pipelines[name](folder)
+            rates = [
+                [images_per_second(f, epoch, BATCH_SIZE[name]) for f in both]
+                for epoch in range(ROUNDS)
+            ]
+        ours, theirs = map(statistics.median, zip(*rates, strict=True))
+        ratio = statistics.median(one / other for one, other in rates)
+        print(f"{name:<10} {ours:>10,.0f}/s {theirs:>10,.0f}/s {ratio:>6.2f}x")
 
 
 if __name__ == "__main__":

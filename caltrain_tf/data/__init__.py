@@ -6,6 +6,7 @@ from caltrain_tf.data.pipeline import ImageData
 from caltrain_tf.data.shifted import (
     GeneratedSets,
     PublishedArrays,
+    PublishedImages,
     StoredSets,
     shifted_sets,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "GeneratedSets",
     "ImageData",
     "PublishedArrays",
+    "PublishedImages",
     "StoredSets",
     "corruptions",
     "get",

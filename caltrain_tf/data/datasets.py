@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import re
 from typing import NamedTuple
 
@@ -84,8 +85,6 @@ def get(
         >>> images.shape, labels.shape
         (TensorShape([128, 32, 32, 3]), TensorShape([128]))
     """
-    if name == "imagenet" and not augment:
-        raise _must_augment(name, augment)
     kind, _, path = str(name).partition(":")
     if name == "digits":
         source = sources.digits()
@@ -106,16 +105,17 @@ def get(
         )
     if not augment:
         if source.is_cropped:
-            raise _must_augment(name, augment)
+            raise ValueError(
+                f"`augment` must be true for {name!r}, whose training images "
+                f"are random crops. Received: augment={augment!r}"
+            )
         spec = dataclasses.replace(spec, max_shift=0, flip=False)
-    asked = {
-        "train": train_split,
-        "calibration": calibration_split,
-        "test": test_split,
-    }
+    asked = (train_split, calibration_split, test_split)
     parts = {
-        split: parse_split(asked[split] or default, source.sizes)
-        for split, default in spec.splits.items()
+        split: parse_split(other or default, source.sizes)
+        for (split, default), other in zip(
+            spec.splits.items(), asked, strict=True
+        )
     }
     _check_disjoint(parts)
     load = functools.cache(functools.partial(source.load, spec))
@@ -189,13 +189,8 @@ class Part(NamedTuple):
 def parse_split(split, sizes):
     """Parses a split in the syntax of TensorFlow Datasets.
 
-    Args:
-        split: A string such as `"train"`, `"train[:10000]"` or
-            `"train[-20%:]"`. Percentages are rounded to the nearest example.
-        sizes: The number of examples of each stored split.
-
-    Returns:
-        A `Part`.
+    Percentages are rounded to the nearest example; `sizes` has the number of
+    examples of each stored split.
 
     Example:
         >>> parse_split("train[90%:]", {"train": 50000})
@@ -234,26 +229,17 @@ def parse_split(split, sizes):
     return part
 
 
-def _must_augment(name, augment):
-    return ValueError(
-        f"`augment` must be true for {name!r}, whose training images are "
-        f"random crops. Received: augment={augment!r}"
-    )
-
-
 def _check_disjoint(parts):
     """Raises if two of the named parts share an example."""
-    names = list(parts)
-    for index, first in enumerate(names):
-        for second in names[index + 1 :]:
-            one, other = parts[first], parts[second]
-            if one.stored == other.stored and max(one.start, other.start) < min(
-                one.stop, other.stop
-            ):
-                raise ValueError(
-                    f"The splits `{first}` and `{second}` must share no "
-                    f"example. Received: {first}={one}, {second}={other}"
-                )
+    for (first, one), (second, other) in itertools.combinations(
+        parts.items(), 2
+    ):
+        is_apart = one.stop <= other.start or other.stop <= one.start
+        if one.stored == other.stored and not is_apart:
+            raise ValueError(
+                f"The splits `{first}` and `{second}` must share no example. "
+                f"Received: {first}={one}, {second}={other}"
+            )
 
 
 def _to_unit(images):

@@ -1,8 +1,8 @@
-"""Reads JPEG images, such as those of ImageNet, from record files.
+"""Images that are read from files in every epoch, such as those of ImageNet.
 
-Only the part of an image inside the crop is decoded. Crops and bicubic resizing
-are those of Uncertainty Baselines; pixels are then rounded to uint8, like those
-of stored images.
+Only the part of a JPEG image inside the crop is decoded. Crops and bicubic
+resizing are those of Uncertainty Baselines; pixels are then rounded to uint8,
+like those of stored images.
 """
 
 import os
@@ -32,117 +32,187 @@ class File(NamedTuple):
     take: int
 
 
-class JpegRecords:
-    """Batches of uint8 images that are decoded and cropped from JPEG files.
+class StoredImages:
+    """Batches of images for evaluation, read in the order of the files.
 
-    In every epoch the files are permuted, consecutive files form blocks, and
-    each block is shuffled as a whole. Unlike those of a shuffle buffer, the
-    contents of a block do not depend on what was read before, so an epoch can
-    start at any step after reading at most one block.
+    Args:
+        size: The number of examples.
+        read: Function from `start` and `stop` to a dataset of (place, record),
+            with the places from `start` to `stop` in any order.
+        decode: Function from a record to (uint8 image, label).
+    """
+
+    def __init__(self, size, read, decode):
+        self.size = size
+        self._read = read
+        self._decode = decode
+
+    def eval_batches(self, batch_size, *, shard):
+        """Returns a dataset of (images, labels, places).
+
+        Each host reads one of `count` consecutive parts of the examples. Black
+        images, whose place is the number of examples, fill up the last ones.
+        """
+        index, count = shard
+        rows = batch_size // count
+        share = rows * -(-self.size // batch_size)
+        start, stop = (min(i * share, self.size) for i in (index, index + 1))
+
+        def example(place, record):
+            image, label = self._decode(record)
+            return image, tf.cast(label, tf.int32), place
+
+        dataset = self._read(start, stop)
+        dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
+        image = dataset.element_spec[0]
+        black = tf.zeros(image.shape, image.dtype), 0, np.int64(self.size)
+        padding = tf.data.Dataset.from_tensors(black).repeat(
+            share - (stop - start)
+        )
+        return dataset.concatenate(padding).batch(rows, drop_remainder=True)
+
+
+class JpegRecords(StoredImages):
+    """Batches of images that are cropped from JPEG images in record files.
+
+    In every epoch the files are permuted and divided into equal parts for the
+    hosts, which may cut a file in two. Of its part, each host shuffles blocks
+    of consecutive files as a whole. Unlike the contents of a shuffle buffer, a
+    block does not depend on what was read before, so an epoch can start at any
+    step after reading at most one block.
 
     Args:
         files: A list of `File`.
         parse: Function from a record to (encoded image, label).
-        size: Height and width of the images.
+        image_size: Height and width of the images.
         block_size: Approximate number of examples that are shuffled together.
     """
 
-    def __init__(self, files, parse, *, size, block_size=_BLOCK_SIZE):
+    def __init__(self, files, parse, image_size, block_size=_BLOCK_SIZE):
+        def decode(record):
+            encoded, label = parse(record)
+            return central_crop(encoded, image_size), label
+
+        size = sum(file.take for file in files)
+        super().__init__(size, reader(files), decode)
         self._files = files
         self._parse = parse
-        self._image_size = size
-        self._size = sum(file.take for file in files)
-        mean_take = self._size / len(files)
-        self._files_per_block = max(1, round(block_size / mean_take))
+        self._image_size = image_size
+        self._files_per_block = max(1, round(block_size * len(files) / size))
 
-    def train_batches(self, batch_size, *, epoch, seed, first_step, rows):
-        """Returns a dataset of (images, labels); see `InMemoryImages`."""
-        start = first_step * batch_size
-        stop = self._size // batch_size * batch_size
-        records = self._shuffled(seed, epoch, start)
-        crop_key = pipeline.key(seed, epoch, pipeline.CROP)
+    def train_batches(self, batch_size, *, epoch, seed, first_step, shard):
+        """Returns a dataset of (images, labels) in an epoch's own order."""
+        index, count = shard
+        rows = batch_size // count
+        share = rows * (self.size // batch_size)
+        random = pipeline.generator(seed, epoch)
+        block_key, crop_key = random.integers(2**60, size=2)
+        parts = _with_places(self._files)
+        parts = [parts[i] for i in random.permutation(len(parts))]
+        parts = _cut(parts, index * share, (index + 1) * share)
+        records = self._shuffled(parts, block_key, start=first_step * rows)
 
         def example(place, record):
             encoded, label = self._parse(record)
-            key = pipeline.fold(crop_key, place)
-            image = random_crop(encoded, self._image_size, key)
+            seed = tf.stack([crop_key, place])
+            image = random_crop(encoded, self._image_size, seed)
             return image, tf.cast(label, tf.int32)
 
-        dataset = records.enumerate(start).take(stop - start)
-        dataset = pipeline.keep_rows(dataset, batch_size, rows)
-        dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
-        return dataset.batch(len(rows), drop_remainder=True)
+        dataset = records.map(example, num_parallel_calls=_NUM_CORES)
+        return dataset.batch(rows, drop_remainder=True)
 
-    def eval_batches(self, batch_size, *, rows):
-        """Returns a dataset of (images, labels, places)."""
-
-        def example(place, record):
-            encoded, label = self._parse(record)
-            image = central_crop(encoded, self._image_size)
-            return image, tf.cast(label, tf.int32), place
-
-        records = _read(*map(list, zip(*self._files, strict=True)))
-        padding = records.take(1).repeat(-self._size % batch_size)
-        dataset = records.concatenate(padding).enumerate()
-        dataset = pipeline.keep_rows(dataset, batch_size, rows)
-        dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
-        return dataset.batch(len(rows), drop_remainder=True)
-
-    def _shuffled(self, seed, epoch, start):
-        """Returns the records of an epoch, beginning at place `start`."""
-        files_key = pipeline.key(seed, epoch, pipeline.FILES)
-        order = pipeline.permutation(len(self._files), files_key).numpy()
-        files = [self._files[index] for index in order]
-        # Files with `take=0` fill up the last block.
-        files += [File(files[0].path, 0, 0)] * (
-            -len(files) % self._files_per_block
-        )
-        paths, skips, takes = (
-            np.reshape(column, (-1, self._files_per_block))
-            for column in zip(*files, strict=True)
-        )
-        ends = np.cumsum(takes.sum(axis=1))
+    def _shuffled(self, parts, key, start):
+        """Returns (place, record) of all parts, from the `start`-th on."""
+        columns = _columns(parts)
+        begins = np.arange(0, len(parts), self._files_per_block)
+        ends = np.cumsum(np.add.reduceat(columns[-1], begins))
         first = int(np.searchsorted(ends, start, side="right"))
-        begins_at = int(ends[first - 1]) if first else 0
-        blocks_key = pipeline.key(seed, epoch, pipeline.BLOCKS)
+        skipped = int(ends[first - 1]) if first else 0
 
-        def block(number, files):
-            size = tf.reduce_sum(files[2])
-            key = pipeline.fold(blocks_key, number)
-            # `Dataset.shuffle` would also depend on TensorFlow's global seed.
+        def block(begin):
+            files = slice(begin, begin + self._files_per_block)
             return (
-                _read(*files)
-                .batch(size)
-                .map(lambda r: tf.gather(r, pipeline.permutation(size, key)))
+                _read([tf.constant(column)[files] for column in columns])
+                .batch(self.size)
+                .map(shuffle)
                 .unbatch()
             )
 
-        blocks = tf.data.Dataset.from_tensor_slices((paths, skips, takes))
-        records = blocks.enumerate().skip(first).flat_map(block)
-        return records.skip(start - begins_at).prefetch(_BLOCK_SIZE)
+        def shuffle(places, records):
+            # `Dataset.shuffle` would also depend on TensorFlow's global seed.
+            order = tf.random.experimental.stateless_shuffle(
+                tf.range(tf.size(places)), [key, places[0]], alg="philox"
+            )
+            return tf.gather(places, order), tf.gather(records, order)
+
+        blocks = tf.data.Dataset.from_tensor_slices(begins).skip(first)
+        records = blocks.flat_map(block).skip(start - skipped)
+        return records.prefetch(_BLOCK_SIZE)
+
+
+def reader(files):
+    """Returns the `read` of `StoredImages` for record files."""
+    parts = _with_places(files)
+    return lambda start, stop: _read(_columns(_cut(parts, start, stop)))
+
+
+def _with_places(files):
+    """Returns (path, place of the first example, skip, take) of each file."""
+    takes = [file.take for file in files]
+    places = np.cumsum([0, *takes])[:-1]
+    return [
+        (file.path, int(place), file.skip, file.take)
+        for file, place in zip(files, places, strict=True)
+    ]
+
+
+def _cut(parts, start, stop):
+    """Returns the parts that hold the examples from `start` to `stop`."""
+    kept, position = [], 0
+    for path, place, skip, take in parts:
+        first, last = max(start - position, 0), min(stop - position, take)
+        if first < last:
+            kept.append((path, place + first, skip + first, last - first))
+        position += take
+    return kept
+
+
+def _columns(parts):
+    paths = np.array([part[0] for part in parts], str)
+    numbers = np.array([part[1:] for part in parts], np.int64)
+    return paths, *numbers.reshape(-1, 3).T
+
+
+def _read(columns):
+    """Returns (place, record) in the order of TensorFlow Datasets."""
+
+    def records(path, place, skip, take):
+        return (
+            tf.data.TFRecordDataset(path).skip(skip).take(take).enumerate(place)
+        )
+
+    return tf.data.Dataset.from_tensor_slices(tuple(columns)).interleave(
+        records,
+        cycle_length=16,
+        block_length=16,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
 
 
 def random_crop(encoded, size, seed):
     """Decodes a random crop of an image and mirrors it with probability 1/2.
 
     The crop has 8 to 100% of the image's area and an aspect ratio of 3/4 to
-    4/3, and is resized to a square. If ten attempts find no such crop, as in
-    very long images, the result is `central_crop`.
-
-    Args:
-        encoded: A scalar string, the JPEG file.
-        size: Height and width of the result.
-        seed: A seed for stateless functions, `(2,)`.
-
-    Returns:
-        uint8 `(size, size, 3)`.
+    4/3, and is resized to uint8 `(size, size, 3)`. If ten attempts find no such
+    crop, as in very long images, the result is `central_crop`.
     """
     shape = tf.image.extract_jpeg_shape(encoded)
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
         tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-        seed=pipeline.fold(seed, 0),
-        min_object_covered=0.0,
+        seed=seed,
+        min_object_covered=0.1,
         aspect_ratio_range=(3 / 4, 4 / 3),
         area_range=(0.08, 1.0),
         max_attempts=10,
@@ -154,20 +224,13 @@ def random_crop(encoded, size, seed):
         lambda: tf.concat([begin[:2], extent[:2]], axis=0),
     )
     image = _decode(encoded, window, size)
-    mirrored = pipeline.integers([], 0, 1, pipeline.fold(seed, 1)) == 1
+    seed = seed + tf.constant([1, 0], seed.dtype)
+    mirrored = tf.random.stateless_uniform([], seed, alg="philox") < 0.5
     return tf.cond(mirrored, lambda: image[:, ::-1], lambda: image)
 
 
 def central_crop(encoded, size):
-    """Decodes the central square whose side is 7/8 of the shorter side.
-
-    Args:
-        encoded: A scalar string, the JPEG file.
-        size: Height and width of the result.
-
-    Returns:
-        uint8 `(size, size, 3)`.
-    """
+    """Decodes the central square whose side is 7/8 of the shorter side."""
     shape = tf.image.extract_jpeg_shape(encoded)
     return _decode(encoded, central_window(shape), size)
 
@@ -182,24 +245,14 @@ def central_window(shape):
     )
 
 
-def _decode(encoded, window, size):
-    image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
-    image = tf.image.resize(image, (size, size), method="bicubic")
+def resize(image, shape):
+    """Resizes an image of any size to uint8 of `shape`, by bicubic splines."""
+    image = tf.image.resize(image, shape[:2], method="bicubic")
     # Bicubic interpolation overshoots at edges.
     image = tf.clip_by_value(tf.round(image), 0, 255)
-    return tf.ensure_shape(tf.cast(image, tf.uint8), (size, size, 3))
+    return tf.ensure_shape(tf.cast(image, tf.uint8), shape)
 
 
-def _read(paths, skips, takes):
-    counts = tf.cast(skips, tf.int64), tf.cast(takes, tf.int64)
-    files = tf.data.Dataset.from_tensor_slices((paths, *counts))
-    # This is the order in which TensorFlow Datasets reads files.
-    return files.interleave(
-        lambda path, skip, take: (
-            tf.data.TFRecordDataset(path).skip(skip).take(take)
-        ),
-        cycle_length=16,
-        block_length=16,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
+def _decode(encoded, window, size):
+    image = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+    return resize(image, (size, size, 3))

@@ -1,24 +1,27 @@
-"""Corrupted test sets, either stored or generated from the clean images."""
+"""Corrupted test sets, either published or generated from the clean images."""
 
+import functools
+import itertools
 import os
 
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data import corruptions
+from caltrain_tf.data import corruptions, imagenet, sources
 from caltrain_tf.data.corruptions.weather import installed_photographs
-from caltrain_tf.data.datasets import Part
-from caltrain_tf.data.pipeline import InMemoryImages, keep_rows
+from caltrain_tf.data.in_memory import InMemoryImages
 
 # Change this with the corrupted images, so that stored predictions for earlier
 # images are discarded.
-_REVISION = "revision 5"
-# Names of the corrupted sets in TensorFlow Datasets, and of those corruptions
-# that it names differently.
-_STORED = {
-    "cifar10": "cifar10_corrupted",
-    "imagenet": "imagenet2012_corrupted",
+_REVISION = "revision 6"
+# Where corrupted sets are published: how users call them, and their name in
+# TensorFlow Datasets.
+_PUBLISHED = {
+    "cifar10": ("CIFAR-10-C", "cifar10_corrupted"),
+    "cifar100": ("CIFAR-100-C", None),
+    "imagenet": ("ImageNet-C", "imagenet2012_corrupted"),
 }
+# Corruptions that TensorFlow Datasets names differently.
 _STORED_CORRUPTIONS = {
     "cifar10": {
         "glass_blur": "frosted_glass_blur",
@@ -28,38 +31,59 @@ _STORED_CORRUPTIONS = {
 
 
 def shifted_sets(
-    data, *, corrupted_dir=None, data_dir=None, seed=0, frost_dir=None
+    data,
+    *,
+    corrupted_dir=None,
+    data_dir=None,
+    generated=False,
+    seed=0,
+    frost_dir=None,
+    names=corruptions.NAMES,
+    severities=corruptions.SEVERITIES,
 ):
-    """Returns the best available corrupted versions of a test split.
+    """Returns corrupted versions of a test split.
 
-    These are the sets in `corrupted_dir` if it is given; otherwise those of
-    TensorFlow Datasets (`cifar10_corrupted`, `imagenet2012_corrupted`) if all
-    75 are present; otherwise they are generated on the fly.
+    These are the published sets in `corrupted_dir` or, without it, those of
+    TensorFlow Datasets. A set that is missing is an error: generated images are
+    similar to the published ones, but not the same, and results on both must
+    not be mixed up. They are used with `generated=True`, and for data of which
+    no corrupted sets are published: `digits` and your own.
 
     Args:
         data: The clean data, an `ImageData`.
-        corrupted_dir: A folder of the published arrays, `<corruption>.npy` and
-            `labels.npy`, as CIFAR-10-C and CIFAR-100-C are distributed.
+        corrupted_dir: A folder of published sets as they are distributed:
+            arrays `<corruption>.npy` and `labels.npy` (CIFAR-10-C, CIFAR-100-C)
+            or images `<corruption>/<severity>/<class>/*.JPEG` (ImageNet-C).
         data_dir: The folder of TensorFlow Datasets.
-        seed: Seed for corruptions that are generated on the fly.
+        generated: Whether to generate the sets from the clean test images.
+        seed: Seed of generated sets.
         frost_dir: Folder of frost photographs for them; see `corruptions.get`.
+        names: The corruptions that must be there.
+        severities: The severities that must be there.
 
     Returns:
-        An object with `source` (a description), `num_examples`, and
-        `batches(corruption, severity, batch_size, shard=(0, 1))`, which returns
-        a dataset of (image, label, weight) as `ImageData.eval_batches` does.
+        An object with `source` (a description), `is_generated`, `num_examples`
+        and `batches(corruption, severity, batch_size, shard=(0, 1))`, which
+        returns a dataset of (image, label, weight) as `ImageData.eval_batches`
+        does.
     """
-    if corrupted_dir is not None:
-        return PublishedArrays(data, corrupted_dir)
-    # All are required, because TensorFlow Datasets prepares a single one if no
-    # configuration is named.
-    if all(
-        find_corrupted(data.name, name, severity, data_dir) is not None
-        for name in corruptions.NAMES
-        for severity in corruptions.SEVERITIES
-    ):
-        return StoredSets(data, data_dir)
-    return GeneratedSets(data, seed=seed, frost_dir=frost_dir)
+    if corrupted_dir is not None and generated:
+        raise ValueError(
+            "`corrupted_dir` and `generated` exclude each other. "
+            f"Received: corrupted_dir={corrupted_dir!r}, generated=True"
+        )
+    if generated or (corrupted_dir is None and data.name not in _PUBLISHED):
+        return GeneratedSets(data, seed=seed, frost_dir=frost_dir)
+    if corrupted_dir is None:
+        sets = StoredSets(data, data_dir)
+    elif tf.io.gfile.exists(os.path.join(corrupted_dir, "labels.npy")):
+        sets = PublishedArrays(data, corrupted_dir)
+    else:
+        sets = PublishedImages(data, corrupted_dir)
+    for name in names:
+        for severity in severities:
+            sets.check(name, severity)
+    return sets
 
 
 class GeneratedSets:
@@ -71,6 +95,8 @@ class GeneratedSets:
         seed: Seed of the random numbers.
         frost_dir: As in `corruptions.get`.
     """
+
+    is_generated = True
 
     def __init__(self, data, *, seed=0, frost_dir=None):
         self._data = data
@@ -90,7 +116,20 @@ class GeneratedSets:
         )
 
 
-class PublishedArrays:
+class _PublishedSets:
+    """What the sets that somebody else has made share."""
+
+    is_generated = False
+
+    def batches(self, corruption, severity, batch_size, shard=(0, 1)):
+        """Returns the batches of one set."""
+        self.check(corruption, severity)
+        examples = self._examples(corruption, severity)
+        test = self._data.with_test(examples)
+        return test.eval_batches("test", batch_size, shard=shard)
+
+
+class PublishedArrays(_PublishedSets):
     """Corrupted test sets in the format of CIFAR-10-C and CIFAR-100-C.
 
     Args:
@@ -102,55 +141,109 @@ class PublishedArrays:
     def __init__(self, data, folder):
         self._data = data
         self._folder = os.fspath(folder)
+        self.source = f"arrays of {os.path.abspath(self._folder)}"
         count = len(corruptions.SEVERITIES)
-        labels = self._load("labels")
+        labels = np.load(self._path("labels"))
         if labels.ndim != 1 or len(labels) % count:
             raise ValueError(
                 "`corrupted_dir` must hold labels of 5 severities, (5 N,). "
                 f"Received: shape={labels.shape} in {self._folder}"
             )
-        labels = labels.reshape(count, -1)
-        if (labels != labels[0]).any():
-            raise ValueError(
-                "`corrupted_dir` must hold the same labels for each severity. "
-                f"Received: other ones in {self._folder}"
-            )
-        self._labels = labels[0]
-        self.num_examples = len(self._labels)
-        self.source = f"arrays of {os.path.abspath(self._folder)}"
+        self._labels = labels.reshape(count, -1)
+        self.num_examples = self._labels.shape[1]
 
-    def batches(self, corruption, severity, batch_size, shard=(0, 1)):
-        """Returns the batches of one set."""
-        images = self._load(corruption)
-        count = self.num_examples
-        expected = (
-            len(corruptions.SEVERITIES) * count,
-            *self._data.image_shape,
-        )
-        if images.shape != expected or images.dtype != np.uint8:
-            raise ValueError(
-                f"`{corruption}.npy` must be uint8 of shape {expected}. "
-                f"Received: dtype={images.dtype}, shape={images.shape}"
-            )
-        images = images[(severity - 1) * count : severity * count]
-        examples = InMemoryImages(images, self._labels)
-        test = self._data.with_test(Part("test", 0, count), lambda _: examples)
-        return test.eval_batches("test", batch_size, shard=shard)
-
-    def _load(self, name):
-        path = os.path.join(self._folder, f"{name}.npy")
+    def check(self, corruption, severity):
+        """Raises if a set is missing."""
+        path = self._path(corruption)
         if not os.path.exists(path):
             raise FileNotFoundError(
-                f"`corrupted_dir` must hold {name}.npy, as CIFAR-10-C and "
-                "CIFAR-100-C are distributed. "
+                f"`corrupted_dir` must hold {corruption}.npy. Received: "
+                f"corrupted_dir={self._folder!r}, without {path}"
+            )
+
+    def _examples(self, corruption, severity):
+        # With memory mapping, only the requested severity is read.
+        images = np.load(self._path(corruption), mmap_mode="r")
+        shape = self._labels.size, *self._data.image_shape
+        if images.shape != shape or images.dtype != np.uint8:
+            raise ValueError(
+                f"`{corruption}.npy` must be uint8 of shape {shape}. "
+                f"Received: dtype={images.dtype}, shape={images.shape}"
+            )
+        images = images.reshape(*self._labels.shape, *shape[1:])
+        return InMemoryImages(images[severity - 1], self._labels[severity - 1])
+
+    def _path(self, name):
+        return os.path.join(self._folder, f"{name}.npy")
+
+
+class PublishedImages(_PublishedSets):
+    """Corrupted test sets in the format of ImageNet-C.
+
+    The classes are the sorted names of the folders, such as `n01440764`.
+    Images are not cropped; images of another size than the network's are
+    resized.
+
+    Args:
+        data: The clean `ImageData`, whose normalisation is used.
+        folder: Folder of `<corruption>/<severity>/<class>/*.JPEG`.
+    """
+
+    def __init__(self, data, folder):
+        self._data = data
+        self._folder = os.fspath(folder)
+        self.source = f"images of {os.path.abspath(self._folder)}"
+        found = tf.io.gfile.glob(os.path.join(self._folder, "*", "[1-5]"))
+        if not found:
+            raise FileNotFoundError(
+                "`corrupted_dir` must hold labels.npy and <corruption>.npy, or "
+                "<corruption>/<severity>/<class>/*.JPEG. "
                 f"Received: corrupted_dir={self._folder!r}"
             )
-        # With memory mapping, only the requested severity is read.
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        self.num_examples = len(_list_images(min(found)))
+
+    def check(self, corruption, severity):
+        """Raises if a set is missing."""
+        path = self._path(corruption, severity)
+        if not tf.io.gfile.isdir(path):
+            raise FileNotFoundError(
+                f"`corrupted_dir` must hold {corruption}/{severity}. Received: "
+                f"corrupted_dir={self._folder!r}, without {path}"
+            )
+
+    def _examples(self, corruption, severity):
+        folder = self._path(corruption, severity)
+        paths = _list_images(folder)
+        classes, labels = np.unique(
+            [path.split("/")[-2] for path in paths], return_inverse=True
+        )
+        if len(classes) != self._data.num_classes:
+            raise ValueError(
+                f"`corrupted_dir` must hold {self._data.num_classes} folders "
+                "of classes in each <corruption>/<severity>. "
+                f"Received: {len(classes)} in {folder}"
+            )
+        shape = self._data.image_shape
+
+        def read(start, stop):
+            found = paths[start:stop], labels[start:stop]
+            return tf.data.Dataset.from_tensor_slices(found).enumerate(start)
+
+        def decode(record):
+            image = tf.io.decode_jpeg(tf.io.read_file(record[0]), channels=3)
+            return imagenet.resize(image, shape), record[1]
+
+        return imagenet.StoredImages(len(paths), read, decode)
+
+    def _path(self, corruption, severity):
+        return os.path.join(self._folder, corruption, str(severity))
 
 
-class StoredSets:
+class StoredSets(_PublishedSets):
     """Corrupted test sets stored by TensorFlow Datasets.
+
+    Images are not cropped; images of another size than the network's are
+    resized.
 
     Args:
         data: The clean `ImageData`.
@@ -160,93 +253,75 @@ class StoredSets:
     def __init__(self, data, data_dir=None):
         self._data = data
         self._data_dir = data_dir
-        first = self._builder("brightness", 1)
-        self.source = f"TensorFlow Datasets, {first.info.name}"
-        self.num_examples = _StoredImages(first, data.image_shape).size
+        self._published, self._name = _PUBLISHED[data.name]
+        self.source = f"TensorFlow Datasets, {self._name}"
 
-    def batches(self, corruption, severity, batch_size, shard=(0, 1)):
-        """Returns the batches of one set."""
-        builder = self._builder(corruption, severity)
-        examples = _StoredImages(builder, self._data.image_shape)
-        part = Part("test", 0, examples.size)
-        test = self._data.with_test(part, lambda _: examples)
-        return test.eval_batches("test", batch_size, shard=shard)
+    @functools.cached_property
+    def num_examples(self):
+        """The number of examples of each set."""
+        pairs = itertools.product(corruptions.NAMES, corruptions.SEVERITIES)
+        found = (self._find(*pair) for pair in pairs)
+        builder = next(builder for builder in found if builder is not None)
+        return builder.info.splits.total_num_examples
 
-    def _builder(self, corruption, severity):
-        builder = find_corrupted(
-            self._data.name, corruption, severity, self._data_dir
+    def check(self, corruption, severity):
+        """Raises if a set is missing."""
+        if self._find(corruption, severity) is not None:
+            return
+        looked_for = "TensorFlow Datasets has no such set"
+        if self._name is not None:
+            where = self._data_dir or "~/tensorflow_datasets"
+            config = f"{self._name}/{self._config(corruption, severity)}"
+            looked_for = f"There is no {config} in {where}"
+        raise FileNotFoundError(
+            f"{corruption!r} of severity {severity} of {self._data.name!r} is "
+            f"missing. {looked_for}. Pass the folder of {self._published} as "
+            "it is distributed as `corrupted_dir`, or use images that are "
+            "generated from the clean test set: `generated=True`, "
+            "`--generated` on the command line."
         )
-        if builder is None:
-            raise FileNotFoundError(
-                f"TensorFlow Datasets has no {corruption!r} of severity "
-                f"{severity} of {self._data.name!r}. "
-                f"Received: data_dir={self._data_dir!r}"
+
+    def _examples(self, corruption, severity):
+        builder = self._find(corruption, severity)
+        (split,) = builder.info.splits.values()
+        shape = self._data.image_shape
+
+        def decode(record):
+            example = builder.info.features.deserialize_example(record)
+            image = example["image"]
+            if image.shape != shape:
+                image = imagenet.resize(image, shape)
+            return image, example["label"]
+
+        read = imagenet.reader(sources.record_files(split))
+        return imagenet.StoredImages(split.num_examples, read, decode)
+
+    def _find(self, corruption, severity):
+        """Returns the builder of a set, or None."""
+        if self._name is None:
+            return None
+        tfds = sources.import_tfds()
+        name = f"{self._name}/{self._config(corruption, severity)}"
+        try:
+            return tfds.core.read_only_builder.builder_from_files(
+                name, data_dir=self._data_dir
             )
-        return builder
+        except tfds.core.DatasetNotFoundError:
+            return None
 
-
-def find_corrupted(name, corruption, severity, data_dir=None):
-    """Returns the builder of a corrupted set, or None if it is not stored.
-
-    Args:
-        name: Name of the clean data set.
-        corruption: The corruption.
-        severity: 1 to 5.
-        data_dir: The folder of TensorFlow Datasets.
-    """
-    if name not in _STORED:
-        return None
-    import tensorflow_datasets as tfds
-
-    config = f"{stored_name(name, corruption)}_{severity}"
-    try:
-        return tfds.core.read_only_builder.builder_from_files(
-            f"{_STORED[name]}/{config}", data_dir=data_dir
-        )
-    except tfds.core.DatasetNotFoundError:
-        return None
+    def _config(self, corruption, severity):
+        return f"{stored_name(self._data.name, corruption)}_{severity}"
 
 
 def stored_name(name, corruption):
-    """Returns the name of a corruption in TensorFlow Datasets.
-
-    Args:
-        name: Name of the clean data set.
-        corruption: The corruption.
-
-    Example:
-        >>> stored_name("cifar10", "elastic_transform")
-        'elastic'
-    """
+    """Returns the name of a corruption in TensorFlow Datasets."""
     return _STORED_CORRUPTIONS.get(name, {}).get(corruption, corruption)
 
 
-class _StoredImages:
-    """Batches of the images of a builder's only split, without cropping.
+def _list_images(folder):
+    """Returns the paths of `<class>/*.JPEG`, sorted by the images' names.
 
-    Published images are already cropped; images of another size are resized.
+    In this order, that of the clean test set, classes are mixed.
     """
-
-    def __init__(self, builder, image_shape):
-        self._builder = builder
-        self._image_shape = image_shape
-        (self._split,) = builder.info.splits
-        self.size = builder.info.splits[self._split].num_examples
-
-    def eval_batches(self, batch_size, *, rows):
-        height, width, _ = self._image_shape
-
-        def example(place, features):
-            image = features["image"]
-            if image.shape[:2] != (height, width):
-                image = tf.image.resize(image, (height, width), "bicubic")
-                image = tf.saturate_cast(tf.round(image), tf.uint8)
-            image = tf.ensure_shape(image, self._image_shape)
-            return image, tf.cast(features["label"], tf.int32), place
-
-        stored = self._builder.as_dataset(split=self._split)
-        padding = stored.take(1).repeat(-self.size % batch_size)
-        dataset = stored.concatenate(padding).enumerate()
-        dataset = keep_rows(dataset, batch_size, rows)
-        dataset = dataset.map(example, num_parallel_calls=tf.data.AUTOTUNE)
-        return dataset.batch(len(rows), drop_remainder=True)
+    paths = tf.io.gfile.glob(os.path.join(folder, "*", "*.JPEG"))
+    return sorted(paths, key=lambda path: path.split("/")[::-1])

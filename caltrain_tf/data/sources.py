@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data.imagenet import File, JpegRecords
-from caltrain_tf.data.pipeline import InMemoryImages
+from caltrain_tf.data import imagenet
+from caltrain_tf.data.in_memory import InMemoryImages
 
 # The last third of the 1,797 digits, because the ECE of fewer images is mostly
 # noise.
@@ -20,27 +20,19 @@ _NUM_TEST_DIGITS = 600
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """The fixed properties of a data set.
+    """How a data set is split, normalised and augmented."""
 
-    Attributes:
-        tfds_name: The name in TensorFlow Datasets; `None` for other data.
-        num_classes: The number of classes.
-        image_shape: (height, width, channels) of the network's input.
-        splits: The "train", "calibration" and "test" splits, in the syntax of
-            TensorFlow Datasets. No example is in two of them.
-        mean: Mean of each channel, for pixels in [0, 1].
-        std: Standard deviation of each channel.
-        max_shift: The largest shift of a training image in pixels. Images are
-            padded by this amount and cropped.
-        flip: Whether half of the training images are mirrored.
-    """
-
+    # The name in TensorFlow Datasets.
     tfds_name: str | None
     num_classes: int
+    # (height, width, channels) of the network's input.
     image_shape: tuple[int, int, int]
+    # "train", "calibration" and "test", in the syntax of TensorFlow Datasets.
     splits: Mapping[str, str]
+    # Of each channel, for pixels in [0, 1].
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    # Training images are padded by so many pixels, cropped and mirrored.
     max_shift: int = 0
     flip: bool = True
 
@@ -52,25 +44,23 @@ _CIFAR_SPLITS = {
     "calibration": "train[90%:]",
     "test": "test",
 }
-
+_CIFAR10 = Spec(
+    tfds_name="cifar10",
+    num_classes=10,
+    image_shape=(32, 32, 3),
+    splits=_CIFAR_SPLITS,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2616),
+    max_shift=2,
+)
 SPECS = {
-    "cifar10": Spec(
-        tfds_name="cifar10",
-        num_classes=10,
-        image_shape=(32, 32, 3),
-        splits=_CIFAR_SPLITS,
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2470, 0.2435, 0.2616),
-        max_shift=4,
-    ),
-    "cifar100": Spec(
+    "cifar10": _CIFAR10,
+    "cifar100": dataclasses.replace(
+        _CIFAR10,
         tfds_name="cifar100",
         num_classes=100,
-        image_shape=(32, 32, 3),
-        splits=_CIFAR_SPLITS,
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
-        max_shift=4,
     ),
     "imagenet": Spec(
         tfds_name="imagenet2012",
@@ -104,19 +94,14 @@ SPECS = {
 
 
 class Source(NamedTuple):
-    """A source of the examples of a data set.
-
-    Attributes:
-        spec: The data set's `Spec`.
-        sizes: The number of examples of each stored split.
-        load: Function from a `Spec`, which may differ from `spec` in its
-            augmentation, and a `Part` to the examples of the part.
-        is_cropped: Whether training images are random crops.
-    """
+    """The examples of a data set."""
 
     spec: Spec
+    # The number of examples of each stored split.
     sizes: Mapping[str, int]
+    # From a `Spec`, which may differ in its augmentation, and a `Part`.
     load: Callable
+    # Whether training images are random crops.
     is_cropped: bool = False
 
 
@@ -126,15 +111,13 @@ def digits():
 
     spec = SPECS["digits"]
     pixels, labels = load_digits(return_X_y=True)
-    order = _spread_classes(labels)
+    pixels, labels = _spread_classes(pixels, labels)
     with tf.device("CPU:0"):
         images = tf.image.resize(
-            pixels[order].reshape(-1, 8, 8, 1) * (255 / 16),
-            spec.image_shape[:2],
+            pixels.reshape(-1, 8, 8, 1) * (255 / 16), spec.image_shape[:2]
         )
         images = tf.cast(tf.round(images), tf.uint8)
         images = tf.repeat(images, spec.image_shape[2], axis=-1).numpy()
-    labels = labels[order]
     first = len(labels) - _NUM_TEST_DIGITS
     arrays = {
         "train": (images[:first], labels[:first]),
@@ -176,7 +159,7 @@ def folder(path, image_size):
         classes = dataset.class_names
         images, labels = zip(*dataset.as_numpy_iterator(), strict=True)
         images = np.clip(np.round(np.stack(images)), 0, 255).astype(np.uint8)
-        arrays[split] = _in_spread_order(images, np.array(labels))
+        arrays[split] = _spread_classes(images, np.array(labels))
     return of_arrays(arrays, own_spec)
 
 
@@ -226,14 +209,13 @@ def npz(path):
                 f"{y} {labels.dtype} {labels.shape} in {path!r}"
             )
         images = np.broadcast_to(images, (*images.shape[:-1], 3))
-        splits[split] = _in_spread_order(images, labels.astype(int))
+        splits[split] = _spread_classes(images, labels.astype(int))
     return of_arrays(splits, own_spec)
 
 
 def tensorflow_datasets(name, data_dir, image_size):
     """Returns a stored data set of TensorFlow Datasets, without downloads."""
-    import tensorflow_datasets as tfds
-
+    tfds = import_tfds()
     tfds_name = SPECS[name].tfds_name if name in SPECS else str(name)
     try:
         builder = tfds.core.read_only_builder.builder_from_files(
@@ -258,31 +240,26 @@ def tensorflow_datasets(name, data_dir, image_size):
     feature = features[image]
     height, width, _ = feature.shape
     has_one_size = height is not None and width is not None
-    is_jpeg = feature.encoding_format == "jpeg"
-    is_cropped = name == "imagenet" or (is_jpeg and not has_one_size)
-    if name in SPECS:
-        spec = SPECS[name]
-    elif has_one_size:
-        spec = own_spec(features[label].num_classes, (height, width), sizes)
-    else:
-        if image_size is None:
-            raise ValueError(
-                f"`image_size` must be given for {name!r}, whose images are of "
-                "different sizes. Received: image_size=None"
-            )
-        spec = own_spec(features[label].num_classes, (image_size,) * 2, sizes)
-    if is_cropped and image_size is not None and image_size >= 1:
-        spec = dataclasses.replace(
-            spec, image_shape=(image_size, image_size, 3)
+    is_cropped = name == "imagenet" or (
+        feature.encoding_format == "jpeg" and not has_one_size
+    )
+    if not has_one_size and name not in SPECS and image_size is None:
+        raise ValueError(
+            f"`image_size` must be given for {name!r}, whose images are of "
+            "different sizes. Received: image_size=None"
         )
+    shape = (height, width) if has_one_size else (image_size, image_size)
+    spec = SPECS.get(name)
+    if spec is None:
+        spec = own_spec(features[label].num_classes, shape, sizes)
+    elif is_cropped and image_size is not None and image_size >= 1:
+        spec = dataclasses.replace(spec, image_shape=(*shape, 3))
 
     def load(spec, part):
-        height, width, _ = spec.image_shape
-
         def example(features):
             pixels = features[image]
             if not has_one_size:
-                pixels = tf.image.resize(pixels, (height, width))
+                pixels = tf.image.resize(pixels, spec.image_shape[:2])
                 pixels = tf.saturate_cast(tf.round(pixels), tf.uint8)
             if feature.shape[-1] == 1:
                 pixels = tf.repeat(pixels, 3, axis=-1)
@@ -305,13 +282,30 @@ def tensorflow_datasets(name, data_dir, image_size):
             example = features.deserialize_example(record, decoders=decoders)
             return example[image], example[label]
 
-        files = [
-            File(str(file.filename), file.skip, file.take)
-            for file in builder.info.splits[str(part)].file_instructions
-        ]
-        return JpegRecords(files, parse, size=spec.image_shape[0])
+        files = record_files(builder.info.splits[str(part)])
+        return imagenet.JpegRecords(files, parse, spec.image_shape[0])
 
     return Source(spec, sizes, open_records if is_cropped else load, is_cropped)
+
+
+def import_tfds():
+    """Returns the module `tensorflow_datasets`."""
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise ImportError(
+            "This data set needs TensorFlow Datasets. "
+            'Run `pip install "caltrain_tf[baselines]"`.'
+        ) from error
+    return tensorflow_datasets
+
+
+def record_files(split):
+    """Returns the files of a split of TensorFlow Datasets."""
+    return [
+        imagenet.File(str(file.filename), file.skip, file.take)
+        for file in split.file_instructions
+    ]
 
 
 def _not_found(name, tfds_name, data_dir):
@@ -333,13 +327,7 @@ def _not_found(name, tfds_name, data_dir):
 
 
 def of_arrays(arrays, make_spec):
-    """Returns a source of images in memory.
-
-    Args:
-        arrays: Dictionary from splits to (images, labels).
-        make_spec: Function from the number of classes, (height, width) and the
-            sizes of the splits to a `Spec`.
-    """
+    """Returns images in memory, from (images, labels) of each stored split."""
     sizes = {split: len(labels) for split, (_, labels) in arrays.items()}
     images = next(iter(arrays.values()))[0]
     num_classes = 1 + max(int(labels.max()) for _, labels in arrays.values())
@@ -382,20 +370,13 @@ def own_spec(num_classes, shape, sizes):
     )
 
 
-def _in_spread_order(images, labels):
-    order = _spread_classes(labels)
-    return images[order], labels[order]
-
-
-def _spread_classes(labels):
-    """Returns an order in which every range has about the same class balance.
-
-    Examples are shuffled within each class. The order is always the same.
-    """
+def _spread_classes(images, labels):
+    """Puts examples into a fixed order that mixes the classes evenly."""
     # NumPy guarantees that the numbers of this generator never change.
     shuffled = np.random.RandomState(0).permutation(len(labels))
     rank = np.empty(len(labels))
     for label in np.unique(labels):
         members = shuffled[labels[shuffled] == label]
         rank[members] = (np.arange(len(members)) + 0.5) / len(members)
-    return np.lexsort((labels, rank))
+    order = np.lexsort((labels, rank))
+    return images[order], labels[order]

@@ -365,17 +365,19 @@ def severity_table(rows):
     return "\n".join(lines)
 
 
-def robustness_report(rows):
+def robustness_report(rows, generated=False):
     """Returns the contents of `robustness_metrics.json`.
 
     Keys have the format of the reports of robustness_metrics, with the
     calibrator's name after the metric's: `cifar10/ece`, `cifar10_c/ece/mean`,
     `cifar10_c/ece_ts/std`. For ImageNet there are also `imagenet_c/mce` and its
-    parts, if `rows` has all corruptions and severities. `ece` is that of this
-    package, l2 over bins of equal mass.
+    parts, if `rows` has all corruptions and severities of the published sets.
+    `ece` is that of this package, l2 over bins of equal mass.
 
     Args:
         rows: Rows of one run, as `evaluate_shift` returns them.
+        generated: Whether the corrupted sets are generated. mCE is defined for
+            the published ones alone.
     """
     report = {}
     shifted = collections.defaultdict(list)
@@ -390,7 +392,7 @@ def robustness_report(rows):
         report[f"{key}/mean"] = float(np.mean(values))
         report[f"{key}/std"] = float(np.std(values))
         report[f"{key}/count"] = len(values)
-    if any(row["dataset"] == "imagenet" for row in rows):
+    if not generated and any(row["dataset"] == "imagenet" for row in rows):
         report.update(_corruption_errors(rows))
     return report
 

@@ -73,6 +73,7 @@ def benchmark_run(
     data_dir=None,
     *,
     corrupted_dir=None,
+    generated=False,
     frost_dir=None,
     corruptions=data_room.corruptions.NAMES,
     severities=data_room.corruptions.SEVERITIES,
@@ -91,8 +92,9 @@ def benchmark_run(
     Args:
         run_dir: The folder of a finished run.
         data_dir: The folder of TensorFlow Datasets.
-        corrupted_dir: A folder of published arrays; see `data.shifted_sets`.
-        frost_dir: Frost photographs for sets that are generated on the fly.
+        corrupted_dir: A folder of published sets; see `data.shifted_sets`.
+        generated: Whether to generate the sets from the clean test images.
+        frost_dir: Frost photographs for generated sets.
         corruptions: Names of corruptions.
         severities: Severities, from 1 to 5.
         num_examples: Number of examples to use, from the start of each test
@@ -112,7 +114,10 @@ def benchmark_run(
         data,
         corrupted_dir=corrupted_dir,
         data_dir=data_dir,
+        generated=generated,
         frost_dir=frost_dir,
+        names=corruptions,
+        severities=severities,
     )
     rows = evaluation.evaluate_shift(
         model,
@@ -129,7 +134,7 @@ def benchmark_run(
         verbose=verbose,
     )
     if strategy is None or training.is_chief(strategy):
-        _write(run_dir, rows, run_name(config))
+        _write(run_dir, rows, run_name(config), sets.is_generated)
     return run_name(config), rows, sets.source
 
 
@@ -218,12 +223,12 @@ def comparison_table(runs, metric="ece"):
     return "\n".join(lines)
 
 
-def _write(run_dir, rows, name):
+def _write(run_dir, rows, name, is_generated):
     def path(file):
         return os.path.join(run_dir, file)
 
     files.write_text(path("shift.csv"), evaluation.shift_csv(rows))
-    report = evaluation.robustness_report(rows)
+    report = evaluation.robustness_report(rows, is_generated)
     text = json.dumps(report, indent=2, sort_keys=True)
     files.write_text(path("robustness_metrics.json"), text + "\n")
     ece = evaluation.means_by_severity(rows, "ece")

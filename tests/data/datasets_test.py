@@ -159,9 +159,9 @@ def test_training_images_are_left_alone_without_augmentation():
     np.testing.assert_array_equal(order(images, labels), order(plain, ids))
 
 
-def test_imagenet_is_always_augmented():
+def test_imagenet_is_always_augmented(imagenet_dir):
     with pytest.raises(ValueError, match="`augment` .*Received: augment=False"):
-        ct.data.get("imagenet", augment=False)
+        ct.data.get("imagenet", imagenet_dir, augment=False)
 
 
 def pixels_of(data, split, batch_size=16):

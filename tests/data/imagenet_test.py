@@ -49,7 +49,9 @@ def test_random_crops_have_the_standard_areas_and_ratios():
     encoded = gradient_file(200, 200)
     areas, ratios, mirrored = [], [], []
     for number in range(100):
-        image = imagenet.random_crop(encoded, 64, [1, number]).numpy()
+        image = imagenet.random_crop(
+            encoded, 64, tf.constant([1, number])
+        ).numpy()
         assert image.shape == (64, 64, 3)
         top, bottom, left, right = corners(image)
         # The outermost pixels' centres are 63/64 of the crop apart.
@@ -66,7 +68,7 @@ def test_a_seed_decides():
     encoded = gradient_file(50, 60)
     first, again, other = (
         imagenet.random_crop(encoded, 16, seed).numpy()
-        for seed in ([1, 2], [1, 2], [1, 3])
+        for seed in map(tf.constant, ([1, 2], [1, 2], [1, 3]))
     )
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
@@ -76,7 +78,7 @@ def test_very_long_images_and_small_ones_work():
     for height, width in ((1, 300), (300, 2), (1, 1), (9, 7)):
         encoded = jpeg_file(height, width, (10, 20, 30))
         for image in (
-            imagenet.random_crop(encoded, 8, [0, 0]),
+            imagenet.random_crop(encoded, 8, tf.constant([0, 0])),
             imagenet.central_crop(encoded, 8),
         ):
             assert image.shape == (8, 8, 3)
@@ -119,70 +121,151 @@ def labels_of(dataset):
     return [batch[1].numpy().tolist() for batch in dataset]
 
 
-def train_labels(records, batch_size=4, shard=None, **options):
-    options = {"epoch": 0, "seed": 0, "first_step": 0, **options}
-    rows = shard or range(batch_size)
-    return labels_of(records.train_batches(batch_size, rows=rows, **options))
+def train_labels(records, batch_size=4, **options):
+    defaults = {"epoch": 0, "seed": 0, "first_step": 0, "shard": (0, 1)}
+    options = {**defaults, **options}
+    return labels_of(records.train_batches(batch_size, **options))
 
 
-@pytest.mark.parametrize("block_size", [20, 1000])
-def test_an_epoch_holds_every_example_once(files, block_size):
-    records = JpegRecords(files, parse, size=8, block_size=block_size)
-    labels = np.ravel(train_labels(records))
-    assert sorted(labels) == sorted(set(labels))
-    assert len(labels) == 48 and max(labels) < 48
+@pytest.mark.parametrize("block_size", [1, 20, 1000])
+@pytest.mark.parametrize("hosts", [1, 2, 3, 12])
+def test_an_epoch_has_every_example_once(files, block_size, hosts):
+    records = JpegRecords(files, parse, 8, block_size)
+    parts = [
+        train_labels(records, 12, shard=(host, hosts)) for host in range(hosts)
+    ]
+    # 48 examples in files of unequal size: as many steps on every host.
+    assert {np.shape(part) for part in parts} == {(4, 12 // hosts)}
+    labels = np.ravel(parts)
+    assert sorted(labels) == list(range(48))
     assert labels.tolist() != sorted(labels)
 
 
+def test_a_host_reads_only_its_own_files(files):
+    """Without one of the files, only the hosts that need it fail."""
+    hosts, reads = 4, 0
+    for missing in range(len(files)):
+        rest = list(files)
+        rest[missing] = files[missing]._replace(path="missing.tfrecord")
+        records = JpegRecords(rest, parse, 8)
+        for host in range(hosts):
+            try:
+                train_labels(records, 12, shard=(host, hosts))
+            except tf.errors.NotFoundError:
+                reads += 1
+    # A file is cut in two at most where the part of a host ends.
+    assert len(files) <= reads <= len(files) + hosts - 1
+
+
 @pytest.mark.parametrize("block_size, first_step", [(1, 7), (20, 1), (20, 12)])
-def test_an_epoch_can_start_at_any_step(files, block_size, first_step):
-    records = JpegRecords(files, parse, size=8, block_size=block_size)
-    whole = train_labels(records, epoch=3)
-    rest = train_labels(records, epoch=3, first_step=first_step)
-    assert rest == whole[first_step:]
+@pytest.mark.parametrize("shard", [(0, 1), (1, 2)])
+def test_an_epoch_can_start_at_any_step(files, block_size, first_step, shard):
+    records = JpegRecords(files, parse, 8, block_size)
+    whole = train_labels(records, epoch=3, shard=shard)
+    options = {"epoch": 3, "first_step": first_step, "shard": shard}
+    assert train_labels(records, **options) == whole[first_step:]
+
+
+def test_what_is_skipped_is_not_decoded(files, tmp_path):
+    """Every image of the first steps is damaged; only the rest is decoded."""
+    records = JpegRecords(files, parse, 8)
+    whole = train_labels(records)
+    early = set(np.ravel(whole[:6]))
+    damaged = []
+    for file in files:
+        path = str(tmp_path / file.path.split("/")[-1])
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in tf.data.TFRecordDataset(file.path):
+                record = record.numpy()
+                bad = int(record[:3]) in early
+                writer.write(record[:3] + b"no JPEG" if bad else record)
+        damaged.append(file._replace(path=path))
+    records = JpegRecords(damaged, parse, 8)
+    assert train_labels(records, first_step=6) == whole[6:]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        train_labels(records, first_step=5)
 
 
 def test_what_does_not_fill_a_batch_is_left_out(files):
-    records = JpegRecords(files, parse, size=8)
-    batches = train_labels(records, batch_size=10)
-    assert [len(batch) for batch in batches] == [10] * 4
+    records = JpegRecords(files, parse, 8)
+    left_out = []
+    for epoch in range(5):
+        batches = train_labels(records, 10, epoch=epoch)
+        assert [len(batch) for batch in batches] == [10] * 4
+        left_out.append(frozenset(range(48)) - set(np.ravel(batches)))
+    assert {len(labels) for labels in left_out} == {8}
+    assert len(set(left_out)) > 1
 
 
 def test_epochs_and_seeds_differ_and_repeat(files):
-    records = JpegRecords(files, parse, size=8, block_size=20)
+    records = JpegRecords(files, parse, 8, block_size=20)
     runs = [
         train_labels(records, epoch=e, seed=s) for e in (0, 1) for s in (0, 1)
     ]
     assert len({str(run) for run in runs}) == 4
-    again = JpegRecords(files, parse, size=8, block_size=20)
+    again = JpegRecords(files, parse, 8, block_size=20)
     tf.random.set_seed(5)
     assert train_labels(again, epoch=1, seed=1) == runs[-1]
 
 
-def test_shards_make_up_the_global_batch(files):
-    records = JpegRecords(files, parse, size=8, block_size=20)
-    whole = records.train_batches(
-        6, epoch=0, seed=0, first_step=2, rows=range(6)
-    )
-    halves = [
-        records.train_batches(6, epoch=0, seed=0, first_step=2, rows=rows)
-        for rows in (range(3), range(3, 6))
+def test_crops_do_not_depend_on_the_hosts(files, monkeypatch):
+    records = JpegRecords(files, parse, 8)
+
+    def seeds(hosts):
+        """The seed of each example's crop, which this test draws instead."""
+        monkeypatch.setattr(
+            imagenet,
+            "random_crop",
+            lambda encoded, size, seed: tf.ensure_shape(
+                tf.tile(seed[:, None, None], [1, 8, 3]), [2, 8, 3]
+            ),
+        )
+        found = {}
+        for host in range(hosts):
+            for images, labels in records.train_batches(
+                12, epoch=1, seed=2, first_step=0, shard=(host, hosts)
+            ):
+                for image, label in zip(images, labels, strict=True):
+                    found[int(label)] = tuple(image[:, 0, 0].numpy())
+        return found
+
+    one = seeds(1)
+    assert one == seeds(3) and len(set(one.values())) == 48
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 5, 10])
+def test_evaluation_has_every_example_once(files, hosts):
+    records = JpegRecords(files, parse, 8)
+    parts = [
+        list(records.eval_batches(10, shard=(host, hosts)))
+        for host in range(hosts)
     ]
-    for batch, first, second in zip(whole, *halves, strict=True):
-        for column in range(2):
-            np.testing.assert_array_equal(
-                batch[column],
-                np.concatenate([first[column], second[column]]),
-            )
-
-
-def test_evaluation_goes_through_all_in_order_and_fills_up(files):
-    records = JpegRecords(files, parse, size=8)
-    batches = list(records.eval_batches(10, rows=range(10)))
+    assert {len(part) for part in parts} == {5}
+    batches = [batch for part in parts for batch in part]
+    assert {batch[0].shape for batch in batches} == {(10 // hosts, 8, 8, 3)}
     places = np.concatenate([batch[2] for batch in batches])
     labels = np.concatenate([batch[1] for batch in batches])
-    assert places.tolist() == list(range(50))
-    assert sorted(labels[:48]) == list(range(48))
-    assert batches[0][0].shape == (10, 8, 8, 3)
-    again = np.ravel(labels_of(records.eval_batches(10, rows=range(10))))
-    np.testing.assert_array_equal(labels, again)
+    assert sorted(places) == [*range(48), 48, 48]
+    # The place is that of the example in the split, on any number of hosts.
+    np.testing.assert_array_equal(labels[places < 48], places[places < 48])
+
+
+def test_the_order_of_evaluation_is_that_of_tensorflow_datasets(files):
+    whole = JpegRecords(files, parse, 8).eval_batches(48, shard=(0, 1))
+    expected = tf.data.Dataset.from_tensor_slices(
+        [list(map(str, column)) for column in zip(*files, strict=True)][0]
+    ).enumerate()
+    skips, takes = (
+        tf.constant([file[index] for file in files], tf.int64)
+        for index in (1, 2)
+    )
+    expected = expected.interleave(
+        lambda number, path: (
+            tf.data.TFRecordDataset(path)
+            .skip(skips[number])
+            .take(takes[number])
+        ),
+        cycle_length=16,
+        block_length=16,
+    ).map(lambda record: parse(record)[1])
+    assert labels_of(whole)[0] == [int(label) for label in expected]

@@ -1,7 +1,4 @@
 import hashlib
-import socket
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -10,7 +7,6 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.data import pipeline
-from caltrain_tf.data.pipeline import normalize, rows_of_shard, shift_and_flip
 
 
 @pytest.fixture(scope="module")
@@ -302,97 +298,17 @@ def test_a_strategy_reads_what_the_host_builds(digits, two_replicas):
             np.testing.assert_array_equal(batch[column], np.concatenate(parts))
 
 
-def test_another_process_reads_what_is_built_on_it(tmp_path):
-    """A worker over gRPC, as `--tpu=<name>` has: nothing is captured here."""
-    script = tmp_path / "worker.py"
-    script.write_text(
-        "import socket, sys, numpy as np, tensorflow as tf\n"
-        "import caltrain_tf as ct\n"
-        "cluster = {'worker': [sys.argv[1]], 'chief': [sys.argv[2]]}\n"
-        "if sys.argv[3] == 'worker':\n"
-        "    tf.distribute.Server(cluster, 'worker', 0).join()\n"
-        "tf.config.experimental_connect_to_cluster(\n"
-        "    tf.train.ClusterSpec(cluster), 'chief', 0)\n"
-        "device = '/job:worker/task:0/device:CPU:0'\n"
-        "strategy = tf.distribute.OneDeviceStrategy(device)\n"
-        "data = ct.data.get('digits', dtype='uint8')\n"
-        "build = data.train_input(64, seed=1)\n"
-        "batches = strategy.distribute_datasets_from_function(\n"
-        "    lambda context: build(2, context, first_step=10))\n"
-        "step = tf.function(lambda x, y: (tf.identity(x), tf.identity(y)))\n"
-        "expected = data.train_batches(64, seed=1, epoch=2, first_step=10)\n"
-        "for (x, y), batch in zip(expected, batches, strict=True):\n"
-        "    images, labels = strategy.run(step, args=batch)\n"
-        "    assert 'worker' in images.device, images.device\n"
-        "    np.testing.assert_array_equal(x, images)\n"
-        "    np.testing.assert_array_equal(y, labels)\n"
-        "print('the same')\n"
-    )
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            ports.append(f"localhost:{free.getsockname()[1]}")
-    command = [sys.executable, str(script), *ports]
-    worker = subprocess.Popen(
-        [*command, "worker"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        done = subprocess.run(
-            [*command, "chief"], capture_output=True, text=True, timeout=300
-        )
-    finally:
-        worker.kill()
-        worker.wait()
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout == "the same\n"
-
-
-def one_by_one(images, shifts, flips, max_shift):
-    margin = (max_shift, max_shift)
-    results = []
-    for image, (down, right), flip in zip(images, shifts, flips, strict=True):
-        height, width, _ = image.shape
-        padded = np.pad(image, (margin, margin, (0, 0)))
-        top, left = max_shift + down, max_shift + right
-        crop = padded[top : top + height, left : left + width]
-        results.append(crop[:, ::-1] if flip else crop)
-    return np.stack(results)
-
-
-@pytest.mark.parametrize(
-    "shape, max_shift", [((32, 32, 3), 4), ((5, 8, 1), 1), ((5, 8, 1), 0)]
-)
-def test_augmentation_equals_pad_crop_and_mirror_of_each_image(
-    shape, max_shift
-):
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (50, *shape), dtype=np.uint8)
-    shifts = rng.integers(-max_shift, max_shift + 1, (50, 2)).astype("int32")
-    flips = rng.integers(0, 2, 50).astype("int32")
-    result = shift_and_flip(images, shifts, flips, max_shift)
-    assert result.shape == images.shape
-    np.testing.assert_array_equal(
-        result, one_by_one(images, shifts, flips, max_shift)
-    )
-
-
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-
-
-def test_normalized_pixels_equal_the_formula():
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
-    expected = (images / 255 - MEAN) / np.array(STD)
-    result = normalize(images, MEAN, STD)
-    assert result.dtype == tf.float32
-    # Rounding reaches 2.7e-7; a step of one pixel value is 0.015.
-    np.testing.assert_allclose(result, expected, atol=3e-6)
-    half = normalize(images, MEAN, STD, "bfloat16")
-    assert half.dtype == tf.bfloat16
-    np.testing.assert_array_equal(half, tf.cast(result, tf.bfloat16))
+def test_normalized_pixels_equal_the_formula(digits):
+    spec = ct.data.SPECS["digits"]
+    raw = ct.data.get("digits", dtype="uint8")
+    pixels, _, _ = next(iter(raw.eval_batches("test", 16)))
+    images, _, _ = next(iter(digits.eval_batches("test", 16)))
+    expected = (np.asarray(pixels) / 255 - spec.mean) / np.array(spec.std)
+    # Rounding reaches 2.7e-7; a step of one pixel value is 0.012.
+    np.testing.assert_allclose(images, expected, atol=3e-6)
+    half = ct.data.get("digits", dtype="bfloat16")
+    halves, _, _ = next(iter(half.eval_batches("test", 16)))
+    np.testing.assert_array_equal(halves, tf.cast(images, tf.bfloat16))
 
 
 def test_a_rescaling_layer_normalises_pixels(digits):
@@ -411,11 +327,6 @@ def test_a_rescaling_layer_normalises_pixels(digits):
         np.testing.assert_allclose(layer(pixels), expected, atol=3e-6)
 
 
-def test_rows_of_shards_in_order_make_up_the_batch():
-    rows = [row for i in range(4) for row in rows_of_shard(24, (i, 4))]
-    assert rows == list(range(24))
-
-
 @pytest.mark.parametrize(
     ("batch_size", "shard", "name"),
     [
@@ -427,43 +338,16 @@ def test_rows_of_shards_in_order_make_up_the_batch():
         (8.0, (0, 1), "batch_size"),
     ],
 )
-def test_bad_shards_are_errors(batch_size, shard, name):
+def test_bad_shards_are_errors(digits, batch_size, shard, name):
     with pytest.raises(ValueError, match=f"`{name}` .*Received: {name}="):
-        rows_of_shard(batch_size, shard)
+        digits.eval_batches("test", batch_size, shard=shard)
 
 
-def test_a_permutation_holds_every_number_once():
-    key = pipeline.key(0, 0, pipeline.ORDER)
-    order = pipeline.permutation(1000, key).numpy()
-    np.testing.assert_array_equal(np.sort(order), np.arange(1000))
-    # A third of all permutations has no fixed point, hardly one has ten.
-    assert np.sum(order == np.arange(1000)) < 10
-    np.testing.assert_array_equal(order, pipeline.permutation(1000, key))
-
-
-def test_every_seed_epoch_and_purpose_has_its_own_numbers():
-    keys = [
-        tuple(pipeline.key(seed, epoch, purpose).numpy())
-        for seed in range(3)
-        for epoch in range(3)
-        for purpose in range(6)
-    ]
-    assert len(set(keys)) == len(keys)
-
-
-def test_numbers_do_not_depend_on_the_device_or_the_global_seed():
-    values = []
-    for device, seed in (("CPU:0", 1), ("CPU:1", 2)):
-        tf.random.set_seed(seed)
-        with tf.device(device):
-            key = pipeline.key(3, 4, pipeline.SHIFT)
-            values.append(pipeline.integers([100], -4, 4, key).numpy())
-    np.testing.assert_array_equal(*values)
-    assert set(values[0]) == set(range(-4, 5))
-
-
-def test_the_numbers_stay_what_they_are():
+def test_the_numbers_of_an_epoch_stay_what_they_are():
     # A change here changes the batches of every run with a given seed.
-    key = pipeline.key(1, 2, pipeline.ORDER)
-    order = pipeline.permutation(8, key).numpy().tolist()
-    assert order == [7, 6, 4, 0, 1, 2, 3, 5]
+    order = pipeline.generator(1, 2).permutation(8).tolist()
+    assert order == [7, 0, 5, 4, 6, 2, 3, 1]
+    others = [
+        pipeline.generator(*key).permutation(8) for key in ((2, 1), (1, 3))
+    ]
+    assert all(other.tolist() != order for other in others)
