@@ -138,7 +138,7 @@ def benchmark_run(
     return run_name(config), rows, sets.source
 
 
-def shift_options(corruptions, severities, num_examples=None):
+def shift_options(corruptions, severities, num_examples=None, generated=False):
     """Checks options of the shift benchmark and returns them.
 
     Args:
@@ -146,6 +146,7 @@ def shift_options(corruptions, severities, num_examples=None):
         severities: Severities, from 1 to 5.
         num_examples: Number of examples to use, from the start of each test
             set; all by default.
+        generated: Whether to generate the sets from the clean test images.
 
     Returns:
         A dictionary of JSON types, with arguments of `benchmark_run`.
@@ -163,10 +164,11 @@ def shift_options(corruptions, severities, num_examples=None):
         "corruptions": list(corruptions),
         "severities": list(severities),
         "num_examples": num_examples,
+        "generated": generated,
     }
 
 
-def has_shift(run_dir, corruptions, severities, num_examples):
+def has_shift(run_dir, corruptions, severities, num_examples, generated=False):
     """Returns whether a run already has results of the shift benchmark.
 
     Args:
@@ -174,6 +176,7 @@ def has_shift(run_dir, corruptions, severities, num_examples):
         corruptions: See `shift_options`.
         severities: See `shift_options`.
         num_examples: See `shift_options`.
+        generated: Results on either kind of sets count.
     """
     predictions = os.path.join(run_dir, "predictions")
     try:

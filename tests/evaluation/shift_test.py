@@ -642,6 +642,10 @@ def test_imagenet_has_the_mean_corruption_error():
     assert report[key] == pytest.approx(relative)
     some = evaluation.robustness_report(random_rows("imagenet", NAMES[:3]))
     assert "imagenet_c/mce" not in some
+    # It is defined for the published images.
+    generated = evaluation.robustness_report(rows, generated=True)
+    assert not any("/mce" in key for key in generated)
+    assert "imagenet_c/ece/mean" in generated
 
 
 def test_the_table_has_a_column_a_severity():
