@@ -17,9 +17,8 @@ The corrupted images must not be those of the first half.
 
 import pathlib
 
-import command_line
+import flags
 import numpy as np
-from absl import flags
 
 RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of a finished run.")
 OUTPUTS = flags.DEFINE_string(
@@ -141,4 +140,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    command_line.run(main, resumes=False)
+    flags.run(main, resumes=False)

@@ -14,8 +14,7 @@ import shlex
 import shutil
 import sys
 
-import command_line
-from absl import flags
+import flags
 
 OUTPUT = flags.DEFINE_string("output", "report.html", "File of the page.")
 DIRICHLET = flags.DEFINE_bool(
@@ -70,4 +69,4 @@ def main(folders):
 
 
 if __name__ == "__main__":
-    command_line.run(main, arguments=True, resumes=False)
+    flags.run(main, arguments=True, resumes=False)

@@ -11,8 +11,7 @@ computed again.
 
 import os
 
-import command_line
-from absl import flags
+import flags
 
 RUN_DIR = flags.DEFINE_list(
     "run_dir", None, "A run, several runs, or a folder of runs.", required=True
@@ -73,13 +72,13 @@ def main(_):
     import caltrain_tf as ct
     from caltrain_tf import checks
     from caltrain_tf.experiments import figures, shift
-    from caltrain_tf.experiments.train import save_figure
+    from caltrain_tf.experiments.experiment import save_figure
 
     room = ct.data.corruptions
     corruptions = CORRUPTIONS.value or room.NAMES
     for name in corruptions:
         checks.choice("corruptions", name, (*room.NAMES, *room.EXTRA_NAMES))
-    severities = command_line.read_integers(SEVERITIES)
+    severities = flags.integers("severities")
     for severity in severities:
         checks.choice("severities", severity, room.SEVERITIES)
     strategy = ct.training.get_strategy(
@@ -128,4 +127,4 @@ def _common_folder(paths):
 
 
 if __name__ == "__main__":
-    command_line.run(main)
+    flags.run(main)

@@ -1,4 +1,4 @@
-r"""Trains all primary x secondary losses x seeds, or selected objectives.
+r"""Trains objectives x seeds, each in a process and a folder of its own.
 
 python baselines/study.py --config=configs/cifar10.py --output_dir=studies/paper
 python baselines/study.py --config=configs/quickstart.py \
@@ -7,121 +7,72 @@ python baselines/study.py --config=configs/quickstart.py \
 python baselines/study.py --config=configs/cifar10.py --ray=auto --run_cpus=8 \
       --run_gpus=1 --output_dir=studies/paper
 
-Each run has its own process and its own folder,
-`<output_dir>/<objective>/seed<k>`; the output of the process is in `log.txt`.
-The same command resumes a study that was stopped at any moment and skips
-finished runs. A run that fails does not stop the others. `--shift` keeps its
-predictions in `predictions/` of each run.
+A run is `baselines/*/train.py` in `<output_dir>/<objective>/seed<k>`, with its
+output in `log.txt`. The same command resumes a study that was stopped at any
+moment and skips finished runs. A run that fails does not stop the others.
 """
 
-import command_line
-from absl import flags
-from ml_collections import config_flags
+import flags
 
-CONFIG = command_line.define_config(
-    "cifar10.py", "Configuration file of all runs."
-)
-OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir", None, "Folder of the study.", required=True
-)
-PRIMARIES = flags.DEFINE_list(
-    "primaries",
-    None,
-    "Primary losses; by default those of the paper: nll, focal, mse.",
-)
-SECONDARIES = flags.DEFINE_list(
-    "secondaries",
-    None,
-    "Secondary losses, or none; by default none and those of the paper: mmce, "
-    "avuc, avuc_gs, sb_ece, s_avuc.",
-)
-OBJECTIVES = flags.DEFINE_list(
+flags.define_config("cifar10.py")
+flags.define_tuned()
+flags.define_devices(multi_worker=False)
+flags.define_pool()
+FLAGS = flags.FLAGS
+flags.DEFINE_string("output_dir", None, "Folder of the study.", required=True)
+flags.DEFINE_list(
     "objectives",
-    None,
-    "Objectives to train instead of all pairs, such as nll,focal+sb_ece,"
-    "nll+s_avuc-interleaved.",
+    ["paper"],
+    "Objectives to train, such as nll,focal+sb_ece,nll+s_avuc-interleaved; "
+    "`paper` for those of the paper's table of results.",
 )
-SEEDS = flags.DEFINE_list(
-    "seeds", list("0123456789"), "Seeds of each objective."
+flags.DEFINE_list("seeds", list("0123456789"), "Seeds of each objective.")
+flags.DEFINE_bool("shift", False, "Also measure each run under shift.")
+flags.DEFINE_list(
+    "shift_corruptions", None, "With --shift, corruptions; all 15 by default."
 )
-TUNED = flags.DEFINE_string(
-    "tuned",
-    None,
-    "Settings of single objectives, which override --config.x.y: the result of "
-    "baselines/tune.py (a best.json, or a folder of them), or a JSON file such "
-    'as {"focal+sb_ece": {"loss.beta": 0.3}}.',
+flags.DEFINE_list(
+    "shift_severities", list("12345"), "With --shift, severities."
 )
-SHIFT = flags.DEFINE_bool("shift", False, "Also measure each run under shift.")
-SHIFT_CORRUPTIONS = flags.DEFINE_list(
-    "shift_corruptions",
-    None,
-    "With --shift, corruptions to evaluate; all 15 by default.",
-)
-SHIFT_SEVERITIES = flags.DEFINE_list(
-    "shift_severities", list("12345"), "With --shift, severities to evaluate."
-)
-SHIFT_EXAMPLES = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "shift_examples",
     None,
     "With --shift, use only this many first examples of each test set.",
 )
-DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of TensorFlow Datasets."
-)
-TPU = flags.DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
-NUM_GPUS = flags.DEFINE_integer(
-    "num_gpus", None, "Number of GPUs of each run on this machine."
-)
-command_line.define_pool()
-# What a study varies, by the flag that says how.
-_VARIED = {
-    "seed": "seeds",
-    "loss.primary": "objectives",
-    "loss.secondary": "objectives",
-    "interleaved.enabled": "objectives",
-}
 
 
 def read_runs():
-    """The runs that the flags ask for."""
+    """Returns the runs that the flags ask for."""
     from caltrain_tf.data import corruptions
-    from caltrain_tf.experiments import config, shift
+    from caltrain_tf.experiments import config, shift, study
 
-    for key in config_flags.get_override_values(flags.FLAGS["config"]):
-        if key in _VARIED:
-            raise ValueError(
-                f"--config.{key} is what a study varies: --{_VARIED[key]}."
-            )
-    objectives = OBJECTIVES.value
-    if objectives is None:
-        objectives = config.cross(
-            PRIMARIES.value or config.PRIMARIES,
-            SECONDARIES.value or config.SECONDARIES,
+    varied = {"seed", "loss.primary", "loss.secondary", "interleaved.enabled"}
+    if given := sorted(varied & flags.overrides()):
+        raise ValueError(
+            f"--config.{given[0]} varies in a study: --objectives, --seeds."
         )
-    elif PRIMARIES.present or SECONDARIES.present:
-        raise ValueError("Pass --objectives, or --primaries and --secondaries.")
-    tuned = {}
-    if TUNED.value is not None:
-        tuned = config.read_tuned(TUNED.value, CONFIG.value.data.name)
+    name, objectives, tuned = FLAGS.config.data.name, FLAGS.objectives, {}
+    if objectives == ["paper"]:
+        objectives = config.paper_objectives(name)
+    if FLAGS.tuned is not None:
+        tuned = config.read_tuned(FLAGS.tuned, name)
         without = [name for name in objectives if name not in tuned]
         print(f"Not tuned: {', '.join(without) or 'none'}")
     measured = None
-    if SHIFT.value:
+    if FLAGS.shift:
         measured = shift.shift_options(
-            SHIFT_CORRUPTIONS.value or corruptions.NAMES,
-            command_line.read_integers(SHIFT_SEVERITIES),
-            SHIFT_EXAMPLES.value,
+            FLAGS.shift_corruptions or corruptions.NAMES,
+            flags.integers("shift_severities"),
+            FLAGS.shift_examples,
         )
-    return config.study_runs(
-        CONFIG.value,
+    return study.study_runs(
+        FLAGS.config,
         objectives,
-        command_line.read_integers(SEEDS),
-        OUTPUT_DIR.value,
+        flags.integers("seeds"),
+        FLAGS.output_dir,
         tuned,
-        data_dir=DATA_DIR.value,
-        tpu=TPU.value,
-        num_gpus=NUM_GPUS.value,
-        shift=measured,
+        flags.typed("data_dir", "tpu", "num_gpus"),
+        measured,
     )
 
 
@@ -131,24 +82,21 @@ def main(_):
 
     runs = read_runs()
     # Here, and not in the log of every run.
-    build.check([run.config for run in runs], DATA_DIR.value)
-    left = study.unfinished(runs)
-    print(f"{len(runs)} runs in {OUTPUT_DIR.value}", flush=True)
-    outcome = study.Outcome()
-    if left:
-        with command_line.open_pool() as pool:
-            outcome = study.do_runs(runs, pool)
-    if table := study.summary_table(runs):
-        print(f"\n{table}")
-    if outcome.failures:
+    build.check([run.config for run in runs], FLAGS.data_dir)
+    print(f"{len(runs)} runs in {FLAGS.output_dir}", flush=True)
+    failures = {}
+    try:
+        if study.unfinished(runs):
+            with flags.open_pool() as pool:
+                failures = study.do_runs(runs, pool)
+    finally:
+        print(f"\n{study.summary_table(runs)}")
+    if failures:
         print("\nFailed runs, which the same command tries again:")
-        print(*outcome.failures, sep="\n")
-    print(f"\nEverything is in {OUTPUT_DIR.value}")
-    if outcome.stopped_by is not None:
-        print("Stopped; the same command goes on.")
-        return 128 + outcome.stopped_by
-    return 1 if outcome.failures else 0
+        print(study.failure_text(failures))
+    print(f"\nEverything is in {FLAGS.output_dir}")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    command_line.run(main)
+    flags.run(main)

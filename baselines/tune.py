@@ -11,18 +11,26 @@ weight beta and the weight decay, with the values of `config.search`, and then
 the settings that --also names, such as
 --also=loss.options.sb_ece.num_bins=5,50. The best trial has the lowest ECE on
 the calibration split among those that give up less than one percentage point of
-accuracy. Each trial has its own process and its own run folder,
-`<output_dir>/trials/<values>`. The same command resumes stopped trials and
-retries failed trials.
+accuracy. A trial is a run in `<output_dir>/trials/<values>`. The same command
+resumes stopped trials and retries failed trials. `--tuned=<output_dir>` of the
+other scripts takes the result.
 """
 
 import os
 
-import command_line
-from absl import flags
+import flags
 
-CONFIG = command_line.define_training("cifar10.py")
+flags.define_objective()
+flags.define_config("cifar10.py")
+flags.define_devices(multi_worker=False)
+flags.define_pool()
 FLAGS = flags.FLAGS
+flags.DEFINE_string(
+    "output_dir",
+    None,
+    "Folder of the tuning; tuning/<primary>+<secondary> by default. The same "
+    "command resumes a tuning that was stopped.",
+)
 flags.DEFINE_enum(
     "strategy",
     "sequential",
@@ -43,28 +51,20 @@ flags.DEFINE_integer(
     "for a joint search.",
     lower_bound=1,
 )
-command_line.define_pool()
-# `define_training` describes it as the folder of a run.
-flags.FLAGS["output_dir"].help = (
-    "Folder of the tuning; tuning/<primary>+<secondary> by default. The same "
-    "command resumes a tuning that was stopped."
-)
 
 
 def main(_):
     """Tunes as the flags say, and prints the best values."""
     from caltrain_tf.experiments import build, tune
-    from caltrain_tf.experiments.config import run_name
+    from caltrain_tf.experiments.config import objective
 
-    if FLAGS.multi_worker:
-        raise ValueError("Trials run on one machine: no --multi_worker.")
-    config = command_line.read_training(CONFIG)
+    config = flags.objective_config()
     # Here, and not in the log of every trial.
     build.check([config], FLAGS.data_dir)
-    output_dir = FLAGS.output_dir or os.path.join("tuning", run_name(config))
     tune.search_space(config, FLAGS.also, FLAGS.data_dir)
-    with command_line.open_pool() as pool:
-        tuning = tune.tune(
+    output_dir = FLAGS.output_dir or os.path.join("tuning", objective(config))
+    with flags.open_pool() as pool:
+        space, rows = tune.tune(
             config,
             output_dir,
             pool,
@@ -72,17 +72,18 @@ def main(_):
             others=FLAGS.also,
             trials=FLAGS.trials,
             data_dir=FLAGS.data_dir,
-            tpu=FLAGS.tpu,
-            num_gpus=FLAGS.num_gpus,
+            flags=flags.typed("data_dir", "tpu", "num_gpus"),
         )
-    best = tune.write_tuning(config, tuning, output_dir)
-    print(f"\n{run_name(config)} on {config.data.name}, calibration split (%)")
-    print(tune.tuning_table(tuning))
-    if any(trial.result is None for trial in tuning.trials.values()):
+    best = tune.write_tuning(config, space, rows, output_dir)
+    table = tune.trials_table(rows).drop(columns="trial")
+    table[["accuracy", "ece"]] *= 100
+    print(f"\n{objective(config)} on {config.data.name}, calibration split (%)")
+    print(table.to_string(index=False, float_format="{:.4g}".format))
+    if any(row["failure"] for row in rows):
         print("\nThe same command tries the failed trials again.")
     print(f"\nBest: {best['flags']}")
     print(f"Everything is in {output_dir}")
 
 
 if __name__ == "__main__":
-    command_line.run(main)
+    flags.run(main)

@@ -148,7 +148,11 @@ def lower(config, batch_per_core):
     )
     config.batch_size = batch_per_core * CORES
     strategy = Cores()
-    trainer = build.build_trainer(config, strategy, data, steps_per_epoch=100)
+    with strategy.scope():
+        model = build.model(config, data)
+        optimizer = build.optimizer(config, {"dataset_steps": 100})
+    loss = build.loss(config)
+    trainer = build.trainer(config, model, loss, optimizer, strategy)
     return strategy.program(
         trainer._step.train,
         tf.TensorSpec((batch_per_core, *image_shape), tf.uint8),

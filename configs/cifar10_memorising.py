@@ -8,14 +8,12 @@ as WRN-28-10 does in 200 epochs: it classifies every training image correctly
 and with confidence, but not the test set. A run takes minutes on one core.
 """
 
-import pathlib
-import runpy
+from caltrain_tf.experiments import config as base
 
 
 def get_config():
     """Returns all settings of an experiment."""
-    base = runpy.run_path(pathlib.Path(__file__).with_name("cifar10.py"))
-    config = base["get_config"]()
+    config = base.get_config()
     config.model = "wrn-10-1"
     config.data.train_split = "train[:2000]"
     config.data.augment = False

@@ -4,14 +4,12 @@ python baselines/cifar/train.py --config=configs/quickstart.py \
       --primary=focal --secondary=sb_ece
 """
 
-import pathlib
-import runpy
+from caltrain_tf.experiments import config as base
 
 
 def get_config():
     """Returns all settings of an experiment."""
-    base = runpy.run_path(pathlib.Path(__file__).with_name("cifar10.py"))
-    config = base["get_config"]()
+    config = base.get_config()
     config.data.name = "digits"
     # The digits are centred; shifted ones take more epochs to learn.
     config.data.augment = False

@@ -71,7 +71,7 @@ CALIBRATE = "python baselines/calibrate.py --outputs=resnet50_cifar10.npz"
 CALIBRATE_SHIFTED = (
     "python baselines/calibrate.py --outputs=resnet20_cifar10c.npz"
 )
-# Of a bucket or a cluster; `baselines/command_line_test.py` checks their flags.
+# Of a bucket or a cluster; `baselines/flags_test.py` checks their flags.
 ELSEWHERE = [
     line for line in COMMANDS if "gs://" in line or "--ray=auto" in line
 ]
@@ -81,7 +81,7 @@ NO_DATA = "No data of '{}'.*run `tfds build .*--data_dir"
 # The last line of what cannot be done here.
 ENDS = {
     "python baselines/cifar/train.py --primary=focal --secondary=sb_ece "
-    "--tpu=local": "No TPU was found.*--tpu.*|" + NO_DATA.format("cifar10"),
+    "--tpu=local": ".*TPU.*|" + NO_DATA.format("cifar10"),
     "python baselines/cifar/train.py --config=configs/cifar100.py "
     "--primary=nll --secondary=s_avuc --interleaved": NO_DATA.format(
         "cifar100"

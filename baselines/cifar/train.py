@@ -1,4 +1,4 @@
-r"""Trains on CIFAR-10, CIFAR-100 or the embedded digits.
+r"""Trains a Wide ResNet on CIFAR-10, CIFAR-100 or the embedded digits.
 
 python baselines/cifar/train.py --primary=focal --secondary=sb_ece --tpu=local
 python baselines/cifar/train.py --config=configs/quickstart.py \
@@ -10,9 +10,62 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-import command_line  # noqa: E402
+import flags  # noqa: E402
 
-CONFIG = command_line.define_training("cifar10.py")
+flags.define_training("cifar10.py")
+FLAGS = flags.FLAGS
+
+
+def train(config, folder):
+    """Trains, calibrates and measures a network; returns its results."""
+    from caltrain_tf import evaluation
+    from caltrain_tf.experiments import build, experiment
+
+    # 8 x 64 images a step on a TPU; 45,000 to train, 5,000 to calibrate,
+    # 10,000 to test.
+    strategy = flags.strategy()
+    data = build.data(config, FLAGS.data_dir)
+    batches = build.training_input(config, data)
+    splits = build.evaluation_input(config, data)
+
+    # WRN-28-10, trained by SGD with Nesterov momentum, one epoch of warm-up and
+    # three decays; l2 on every weight.
+    loss = build.loss(config)  # primary + beta * secondary
+    with strategy.scope():
+        model = build.model(config, data, config.init_from)
+        optimizer = build.optimizer(config, batches)
+    trainer = build.trainer(config, model, loss, optimizer, strategy)
+
+    with experiment.open_folder(folder, config, strategy, FLAGS.resume) as run:
+        history = trainer.fit(
+            **batches,
+            epochs=config.epochs,
+            evaluations=splits,
+            run=run,
+            profile_steps=flags.integers("profile_steps"),
+            **build.fit_options(config),
+        )
+        epoch = experiment.chosen_epoch(trainer, config, run, history)
+        predictions = experiment.predict(trainer, splits)
+        # Temperatures are fitted to the calibration split alone.
+        scalers = evaluation.fit_calibrators(*predictions["calibration"])
+        results = experiment.final_results(config, epoch, predictions, scalers)
+        if run.chief:
+            network = build.copy_of(model, config, data)
+            experiment.write(
+                run, epoch["step"], predictions, scalers, results, network
+            )
+    return results
+
+
+def main(_):
+    """Trains unless the run is finished, and prints its results."""
+    from caltrain_tf.experiments import experiment
+
+    config, folder = flags.run_config()
+    results = experiment.finished(folder, config) or train(config, folder)
+    experiment.print_results(config, folder, results)
+
 
 if __name__ == "__main__":
-    command_line.run(lambda _: command_line.train(CONFIG))
+    flags.run(main)

@@ -1,5 +1,1 @@
-"""Experiments from their configurations: the code that the scripts share."""
-
-from caltrain_tf.experiments.train import train
-
-__all__ = ["train"]
+"""The lab: runs, studies and tunings from their configurations."""

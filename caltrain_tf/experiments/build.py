@@ -1,4 +1,4 @@
-"""Builds the parts of an experiment from its configuration.
+"""The parts of an experiment, built from its configuration.
 
 Errors name the flags that set the configuration on the command line.
 """
@@ -9,36 +9,15 @@ import itertools
 import keras
 import ml_collections
 
-from caltrain_tf import data, losses, metrics, models, training
-from caltrain_tf.experiments.config import check_numbers
-
-# Names in the logs are those of Uncertainty Baselines.
-_NLL = "negative_log_likelihood"
+from caltrain_tf import callbacks, losses, metrics, models, training
+from caltrain_tf import data as data_room
+from caltrain_tf.experiments import config as settings
 
 
-def check(configs, data_dir=None):
-    """Raises if runs cannot be built, without training them.
-
-    Args:
-        configs: Configurations of runs on the same data with the same network,
-            as `ConfigDict`s or dictionaries.
-        data_dir: The folder of TensorFlow Datasets.
-    """
-    configs = [ml_collections.ConfigDict(config) for config in configs]
-    dataset = build_data(configs[0], data_dir)
-    build_model(configs[0], dataset)
-    for config in configs:
-        check_numbers(config)
-        build_loss(config)
-
-
-def build_data(config, data_dir=None):
-    """Returns the data set of `config.data` as uint8 pixels.
-
-    The network of `build_model` normalises them.
-    """
+def data(config, data_dir=None):
+    """Returns the data set as uint8 pixels, which the network normalises."""
     with _named("--config.data"):
-        return data.get(
+        return data_room.get(
             config.data.name,
             data_dir,
             train_split=config.data.train_split,
@@ -49,86 +28,43 @@ def build_data(config, data_dir=None):
         )
 
 
-def build_loss(config, parts=("primary", "secondary")):
-    """Returns the `CompositeLoss` of `config.loss`.
+def training_input(config, dataset):
+    """Returns the arguments of `Trainer.fit` for the training set.
 
-    Args:
-        config: The configuration.
-        parts: The parts to include. Interleaved training uses them separately.
+    In interleaved training, a part of it is held out for the secondary loss.
     """
-    settings = config.loss
-    both = {part: _part(settings, part) for part in parts}
-    with _named("--config.loss"):
-        return losses.CompositeLoss(
-            both.get("primary"),
-            both.get("secondary"),
-            beta=settings.beta,
-            from_logits=True,
-            cross_replica=settings.cross_replica,
-        )
+    batch_size = _micro_batch(config)
+    parts = (dataset,)
+    if config.interleaved.enabled:
+        parts = dataset.interleaved(config.interleaved.held_out_fraction)
+    names = ("dataset", "held_out")[: len(parts)]
+    arguments = {}
+    for name, part in zip(names, parts, strict=True):
+        arguments[name] = part.train_input(batch_size, seed=config.seed)
+        arguments[f"{name}_steps"] = part.steps_per_epoch(batch_size)
+    if config.interleaved.enabled:
+        arguments["calibration_loss"] = loss(config, ["secondary"])
+    return arguments
 
 
-def build_trainer(config, strategy, dataset, steps_per_epoch):
-    """Returns a `Trainer` with the model, optimizer and loss of a run.
+def evaluation_input(config, dataset):
+    """Returns the splits that are evaluated, by name."""
+    batch_size = _micro_batch(config)
+    return {
+        split: dataset.eval_input(split, batch_size)
+        for split in ("calibration", "test")
+    }
+
+
+def model(config, dataset, init_from=None):
+    """Returns the network, which takes uint8 pixels and returns logits.
 
     Args:
         config: The configuration.
-        strategy: The `tf.distribute` strategy.
-        dataset: The data from `build_data`.
-        steps_per_epoch: Optimizer steps per epoch.
+        dataset: The data from `data`.
+        init_from: A `.keras` file with the initial weights.
     """
     keras.utils.set_random_seed(config.seed)
-    parts = ("primary", "secondary")
-    if config.interleaved.enabled:
-        parts = ("primary",)
-    settings = config.optimizer
-    scale = config.batch_size / settings.reference_batch_size
-    with strategy.scope():
-        model = build_model(config, dataset)
-        # Missing in runs saved before this option existed.
-        if config.get("init_from"):
-            _start_from(model, config.init_from)
-    with strategy.scope(), _named("--config.optimizer"):
-        optimizer = keras.optimizers.SGD(
-            training.WarmUpStepDecay(
-                settings.learning_rate * scale,
-                steps_per_epoch,
-                settings.decay_ratio,
-                settings.decay_epochs,
-                settings.warmup_epochs,
-            ),
-            momentum=settings.momentum,
-            nesterov=settings.nesterov,
-        )
-    loss = build_loss(config, parts)
-    with _named("--config.optimizer"):
-        return training.Trainer(
-            model,
-            loss,
-            optimizer,
-            strategy,
-            metrics=[
-                keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-                metrics.NegativeLogLikelihood(from_logits=True, name=_NLL),
-                metrics.ExpectedCalibrationError(from_logits=True, name="ece"),
-            ],
-            l2=settings.l2,
-            l2_on=tuple(settings.l2_on) or None,
-            jit_compile=config.jit_compile,
-            steps_per_execution=config.steps_per_execution,
-            clip_norm=settings.clip_norm,
-        )
-
-
-def build_model(config, dataset):
-    """Returns the network of `config.model`, in `config.precision`.
-
-    Its inputs are uint8 pixels, which it normalises on its device.
-
-    Args:
-        config: The configuration.
-        dataset: The data from `build_data`.
-    """
     before = keras.config.dtype_policy()
     with _named("--config.precision"):
         keras.config.set_dtype_policy(config.precision)
@@ -142,37 +78,156 @@ def build_model(config, dataset):
         pixels = keras.Input(dataset.image_shape, dtype="uint8", name="pixels")
         normalize = keras.layers.Rescaling(**dataset.rescaling, dtype="float32")
         outputs = network(normalize(pixels))
-        return keras.Model(pixels, outputs, name=network.name)
+        network = keras.Model(pixels, outputs, name=network.name)
     finally:
         keras.config.set_dtype_policy(before)
+    if init_from is not None:
+        _load_weights(network, init_from)
+    return network
 
 
-def _start_from(model, path):
+def loss(config, parts=None):
+    """Returns the `CompositeLoss` of some parts.
+
+    By default, both parts are included, and the primary loss alone in
+    interleaved training.
+    """
+    if parts is None:
+        interleaved = config.interleaved.enabled
+        parts = ["primary"] if interleaved else ["primary", "secondary"]
+    both = {}
+    for part in filter(config.loss.get, parts):
+        name = config.loss[part]
+        # A loss of Keras has no options here.
+        options = config.loss.options.get(name, {})
+        with _named(f"--config.loss.options.{name}"):
+            both[part] = losses.get(name, from_logits=True, **dict(options))
+    with _named("--config.loss"):
+        return losses.CompositeLoss(
+            both.get("primary"),
+            both.get("secondary"),
+            beta=config.loss.beta,
+            from_logits=True,
+            cross_replica=config.loss.cross_replica,
+        )
+
+
+def optimizer(config, batches):
+    """Returns SGD with the warm-up and step decay of Uncertainty Baselines.
+
+    Args:
+        config: The configuration.
+        batches: The training set from `training_input`.
+    """
+    steps_per_epoch = batches["dataset_steps"] + batches.get(
+        "held_out_steps", 0
+    )
+    recipe = config.optimizer
+    scale = config.batch_size / recipe.reference_batch_size
+    accumulate = config.accumulate_steps
+    with _named("--config.optimizer"):
+        sgd = keras.optimizers.SGD(
+            training.WarmUpStepDecay(
+                recipe.learning_rate * scale,
+                steps_per_epoch,
+                recipe.decay_ratio,
+                recipe.decay_epochs,
+                recipe.warmup_epochs,
+            ),
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            gradient_accumulation_steps=accumulate if accumulate > 1 else None,
+        )
+    if config.precision == "mixed_float16":
+        # Small gradients would be 0 in float16.
+        return keras.optimizers.LossScaleOptimizer(sgd)
+    return sgd
+
+
+def trainer(config, network, objective, sgd, strategy):
+    """Returns the `Trainer`; its metrics have Uncertainty Baselines' names."""
+    recipe, replicas = config.optimizer, strategy.num_replicas_in_sync
+    if _micro_batch(config) % replicas:
+        raise ValueError(
+            "--config.batch_size / --config.accumulate_steps must be a "
+            f"multiple of the number of replicas, {replicas}. "
+            f"Received: {config.batch_size} / {config.accumulate_steps}"
+        )
+    with _named("--config.optimizer"):
+        return training.Trainer(
+            network,
+            objective,
+            sgd,
+            strategy,
+            metrics=[
+                keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+                metrics.NegativeLogLikelihood(
+                    from_logits=True, name="negative_log_likelihood"
+                ),
+                metrics.ExpectedCalibrationError(from_logits=True, name="ece"),
+            ],
+            l2=recipe.l2,
+            l2_on=tuple(recipe.l2_on) or None,
+            clip_norm=recipe.clip_norm,
+            jit_compile=config.jit_compile,
+            steps_per_execution=config.steps_per_execution,
+        )
+
+
+def copy_of(network, config, dataset):
+    """Returns a copy of a network that may be distributed over devices."""
+    copy = model(config, dataset)
+    copy.set_weights(network.get_weights())
+    return copy
+
+
+def fit_options(config):
+    """Returns the arguments of `Trainer.fit` about evaluations and files."""
+    options = {
+        "evaluate_every": config.evaluate_every,
+        "keep": config.keep_checkpoints,
+        "checkpoint_every_steps": config.checkpoint_every_steps,
+    }
+    if config.best is not None:
+        # The best epoch may be any.
+        options["evaluate_every"] = 1
+        options["measures"] = {"calibration": callbacks.temperature_scaled_nll}
+        options["best"] = f"calibration/{config.best}"
+    return options
+
+
+def check(configs, data_dir=None):
+    """Raises if runs cannot be built, without training them.
+
+    Args:
+        configs: Configurations of runs on the same data with the same network.
+        data_dir: The folder of TensorFlow Datasets.
+    """
+    configs = [ml_collections.ConfigDict(config) for config in configs]
+    model(configs[0], data(configs[0], data_dir))
+    for config in configs:
+        settings.check(config)
+        loss(config)
+
+
+def _load_weights(network, path):
     weights = models.load(path).get_weights()
     shapes = [weight.shape for weight in weights]
-    expected = [tuple(weight.shape) for weight in model.weights]
+    expected = [tuple(weight.shape) for weight in network.weights]
     if shapes != expected:
         pairs = itertools.zip_longest(expected, shapes)
         wanted, there = next(pair for pair in pairs if pair[0] != pair[1])
         raise ValueError(
-            "`init_from` must be a network with the weights of "
-            f"{model.name!r}: {len(expected)} arrays. Received: {path}, which "
-            f"has {len(shapes)}; the first that differs is of shape {there} "
-            f"instead of {wanted}"
+            "--init_from must be a network with the weights of "
+            f"{network.name!r}: {len(expected)} arrays. Received: {path}, "
+            f"which has {len(shapes)}; the first that differs is of shape "
+            f"{there} instead of {wanted}"
         )
-    model.set_weights(weights)
+    network.set_weights(weights)
 
 
-def _part(settings, part):
-    name = settings[part]
-    if name is None:
-        return None
-    options = settings.options.get(name)
-    if options is None:
-        with _named(f"--config.loss.{part}"):
-            return losses.get(name, from_logits=True)
-    with _named(f"--config.loss.options.{name}"):
-        return losses.get(name, from_logits=True, **options.to_dict())
+def _micro_batch(config):
+    return config.batch_size // config.accumulate_steps
 
 
 @contextlib.contextmanager

@@ -1,186 +1,177 @@
-"""Configurations of runs: objectives, the runs of a study, tuned settings.
+"""Configurations: all settings of a run, names of objectives, tuned settings.
 
-Errors name the flags that set a configuration on the command line.
+Files in `configs/` change the settings of `get_config`, and flags such as
+`--config.loss.beta=0.3` change those of a file.
 """
 
-import copy
-import dataclasses
-import difflib
 import json
 import os
 
+import ml_collections
 import tensorflow as tf
+from ml_collections import config_dict
 
 from caltrain_tf import checks, files, losses
 
-NONE = "none"
 INTERLEAVED = "-interleaved"
 BEST = "best.json"
-# The losses that the paper combines; `losses.PRIMARY` and `losses.SECONDARY`
-# have more.
-PRIMARIES = ("nll", "focal", "mse")
-SECONDARIES = (NONE, "mmce", "avuc", "avuc_gs", "sb_ece", "s_avuc")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Run:
-    """One run: its configuration, its folder and the devices that train it.
+def get_config():
+    """Returns all settings of a run with their default values."""
+    config = ml_collections.ConfigDict()
+    config.seed = 0
+    # Also a name of `keras.applications`, or the path of a `.keras` file.
+    config.model = "wrn-28-10"
+    # A file whose weights training starts from.
+    config.init_from = config_dict.placeholder(str)
+    # Also "mixed_bfloat16" and "mixed_float16".
+    config.precision = "float32"
+    config.batch_size = 512
+    # Micro-batches per optimizer step; the calibration loss sees one of them.
+    config.accumulate_steps = 1
+    config.epochs = 200
 
-    Attributes:
-        name: Name of the run on the terminal, such as `focal+sb_ece seed 0`.
-        config: The whole configuration, of JSON types.
-        folder: The run's folder, local or in a bucket.
-        data_dir: The folder of TensorFlow Datasets.
-        tpu: See `training.get_strategy`.
-        num_gpus: See `training.get_strategy`.
-        shift: Options of the shift benchmark from `shift.shift_options`; None
-            to skip the benchmark.
-    """
+    config.data = ml_collections.ConfigDict()
+    config.data.name = "cifar10"
+    # In the syntax of TensorFlow Datasets; the data set's own when not given.
+    config.data.train_split = config_dict.placeholder(str)
+    config.data.image_size = config_dict.placeholder(int)
+    config.data.augment = True
 
-    name: str
-    config: dict
-    folder: str
-    data_dir: str | None = None
-    tpu: str | None = None
-    num_gpus: int | None = None
-    shift: dict | None = None
-
-
-def cross(primaries=PRIMARIES, secondaries=SECONDARIES):
-    """Returns the names of all pairs of a primary and a secondary loss.
-
-    Args:
-        primaries: Names of primary losses.
-        secondaries: Names of secondary losses; `"none"` stands for the primary
-            loss alone.
-
-    Example:
-        >>> cross(["nll", "focal"], ["none", "sb_ece"])
-        ['nll', 'nll+sb_ece', 'focal', 'focal+sb_ece']
-    """
-    for name in primaries:
-        checks.choice("primaries", name, list(losses.PRIMARY))
-    for name in secondaries:
-        checks.choice("secondaries", name, [NONE, *losses.SECONDARY])
-    return [
-        primary if secondary == NONE else f"{primary}+{secondary}"
-        for primary in primaries
-        for secondary in secondaries
-    ]
-
-
-def run_name(config):
-    """Returns the objective of a configuration, such as `focal+sb_ece`.
-
-    Args:
-        config: The configuration, as a `ConfigDict` or a dictionary.
-    """
-    name = config["loss"]["primary"]
-    if config["loss"]["secondary"] is not None:
-        name += f"+{config['loss']['secondary']}"
-    return name + (INTERLEAVED if config["interleaved"]["enabled"] else "")
-
-
-def parse_objective(name):
-    """Parses the name of an objective.
-
-    Args:
-        name: A name as returned by `run_name`.
-
-    Returns:
-        `(primary, secondary, interleaved)`; the secondary loss may be None.
-
-    Example:
-        >>> parse_objective("nll+s_avuc-interleaved")
-        ('nll', 's_avuc', True)
-    """
-    pairs = [
-        f"{primary}+{secondary}"
-        for primary in losses.PRIMARY
-        for secondary in losses.SECONDARY
-    ]
-    known = [*losses.PRIMARY, *pairs, *(pair + INTERLEAVED for pair in pairs)]
-    if name not in known:
-        near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
-        raise ValueError(
-            "`objectives` must be <primary>, <primary>+<secondary> or "
-            f"<primary>+<secondary>{INTERLEAVED}, with a primary loss of "
-            f"{', '.join(losses.PRIMARY)} and a secondary loss of "
-            f"{', '.join(losses.SECONDARY)}. Did you mean {near[0]!r}? "
-            f"Received: {name!r}"
-        )
-    primary, _, secondary = name.removesuffix(INTERLEAVED).partition("+")
-    return primary, secondary or None, name.endswith(INTERLEAVED)
-
-
-def study_runs(config, objectives, seeds, output_dir, tuned=None, **options):
-    """Returns the runs of a study, seed after seed.
-
-    All objectives of the first seed come first, so that a study that is stopped
-    early still compares all of them.
-
-    Args:
-        config: The configuration that the runs share, as in `configs/`.
-        objectives: Names of objectives.
-        seeds: Integers.
-        output_dir: The study's folder; runs are in `<objective>/seed<k>`.
-        tuned: Settings of individual objectives: a dictionary from objectives
-            to dictionaries from dotted keys to values. It may include
-            objectives that are not run.
-        **options: Further attributes of all runs, such as `data_dir`.
-
-    Returns:
-        A list of `Run`.
-    """
-    tuned = {} if tuned is None else tuned
-    for name in tuned:
-        parse_objective(name)
-    configs = {
-        name: _objective_config(config, name, tuned.get(name, {}))
-        for name in objectives
+    config.loss = ml_collections.ConfigDict()
+    config.loss.primary = "nll"
+    config.loss.secondary = config_dict.placeholder(str)
+    config.loss.beta = 1.0
+    config.loss.cross_replica = True
+    # Of any type: `lower` of SB-ECE is a number or "chance".
+    config.loss.options = {
+        name: {
+            option: config_dict.FieldReference(value, field_type=object)
+            for option, value in losses.options(name).items()
+        }
+        for name in (*losses.PRIMARY, *losses.SECONDARY)
     }
-    for what, values in (("objectives", objectives), ("seeds", seeds)):
-        if not values or len(set(values)) < len(values):
-            raise ValueError(
-                f"`{what}` must be at least one, and each only once. "
-                f"Received: {what}={list(values)}"
-            )
-    for seed in seeds:
-        checks.count("seed", seed, low=0)
-    return [
-        Run(
-            f"{name} seed {seed}",
-            {**configs[name], "seed": seed},
-            os.path.join(output_dir, name, f"seed{seed}"),
-            **options,
+
+    config.interleaved = ml_collections.ConfigDict()
+    config.interleaved.enabled = False
+    config.interleaved.held_out_fraction = 0.1
+
+    config.optimizer = ml_collections.ConfigDict()
+    # For a batch of `reference_batch_size`; it grows with the batch.
+    config.optimizer.learning_rate = 0.1
+    config.optimizer.reference_batch_size = 128
+    config.optimizer.warmup_epochs = 1
+    config.optimizer.decay_epochs = (60, 120, 160)
+    config.optimizer.decay_ratio = 0.2
+    config.optimizer.momentum = 0.9
+    config.optimizer.nesterov = True
+    config.optimizer.l2 = 2e-4
+    config.optimizer.l2_on = ()  # Empty: every trainable variable.
+    config.optimizer.clip_norm = config_dict.placeholder(float)
+
+    config.steps_per_execution = 50
+    config.jit_compile = True
+    config.evaluate_every = 5
+    # "ts_nll": evaluate every epoch, and end with the weights of the epoch that
+    # has the lowest loss on the calibration split after temperature scaling.
+    config.best = config_dict.placeholder(str)
+    config.keep_checkpoints = 3
+    # Also inside epochs: for epochs that take longer than may be lost.
+    config.checkpoint_every_steps = config_dict.placeholder(int)
+
+    # What `baselines/tune.py` tries, one parameter after the other.
+    config.search = ml_collections.ConfigDict()
+    config.search.threshold = (0.1, 0.3, 0.5, 0.7, 0.9)
+    config.search.temperature = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+    config.search.beta = (0.1, 0.3, 1.0, 3.0, 10.0)
+    config.search.l2 = (1e-5, 5e-5, 1e-4, 2e-4, 5e-4)
+    return config
+
+
+def load(folder):
+    """Returns the configuration of a run's folder, which may be an old one."""
+    text = (files.as_path(folder) / "config.json").read_text()
+    return ml_collections.ConfigDict(json.loads(text))
+
+
+def check(config):
+    """Raises if a number of a configuration is out of range."""
+    for name, low in (
+        ("batch_size", 1),
+        ("accumulate_steps", 1),
+        ("epochs", 0),
+        ("steps_per_execution", 1),
+        ("evaluate_every", 1),
+        # If a checkpoint is damaged, the one before it is used.
+        ("keep_checkpoints", 2),
+        ("optimizer.reference_batch_size", 1),
+    ):
+        checks.count(f"--config.{name}", flatten(config)[name], low)
+    if config.batch_size % config.accumulate_steps:
+        raise ValueError(
+            "--config.batch_size must be a multiple of "
+            f"--config.accumulate_steps, {config.accumulate_steps}. "
+            f"Received: {config.batch_size}"
         )
-        for seed in seeds
-        for name in objectives
-    ]
+    if config.checkpoint_every_steps is not None:
+        checks.count(
+            "--config.checkpoint_every_steps", config.checkpoint_every_steps
+        )
+    checks.number(
+        "--config.optimizer.l2", config.optimizer.l2, low=0, closed=True
+    )
+    checks.number(
+        "--config.interleaved.held_out_fraction",
+        config.interleaved.held_out_fraction,
+        low=0,
+        high=1,
+    )
+    if config.interleaved.enabled and config.loss.secondary is None:
+        raise ValueError(
+            "--interleaved needs a loss for the held-out part, such as "
+            "--secondary=sb_ece. Received: no secondary loss"
+        )
+    if config.best is not None:
+        checks.choice("--config.best", config.best, ("ts_nll",))
 
 
-def apply_overrides(config, overrides, name="config"):
-    """Sets existing keys of a configuration to values of the same type.
+def flatten(config, prefix=""):
+    """Returns the settings of a configuration by their dotted keys.
+
+    Example:
+        >>> flatten({"loss": {"beta": 1.0, "options": {}}, "seed": 0})
+        {'loss.beta': 1.0, 'seed': 0}
+    """
+    flat = {}
+    for key in config:
+        if hasattr(config[key], "keys"):
+            flat |= flatten(config[key], f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = config[key]
+    return flat
+
+
+def override(config, settings, name="config"):
+    """Sets existing settings to values of the same type.
 
     Args:
         config: The configuration, which is modified.
-        overrides: A dictionary from dotted keys to values.
+        settings: A dictionary from dotted keys to values.
         name: Name of the settings in error messages.
 
     Example:
-        >>> import ml_collections
         >>> config = ml_collections.ConfigDict({"loss": {"beta": 1.0}})
-        >>> apply_overrides(config, {"loss.beta": 0.3})
+        >>> override(config, {"loss.beta": 0.3})
         >>> config.loss.beta
         0.3
-        >>> apply_overrides(config, {"loss.betta": 0.3}, "focal+sb_ece")
+        >>> override(config, {"loss.betta": 0.3}, "focal+sb_ece")
         Traceback (most recent call last):
         ...
         ValueError: `focal+sb_ece` must be one of 'loss.beta'. Did you mean...
     """
-    keys = list(leaf_types(config))
-    for key, value in overrides.items():
-        checks.choice(name, key, keys)
+    for key, value in settings.items():
+        checks.choice(name, key, list(flatten(config)))
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
@@ -190,129 +181,118 @@ def apply_overrides(config, overrides, name="config"):
             ) from error
 
 
-def leaf_types(config, prefix=""):
-    """Returns the types of all settings by their dotted keys.
+def objective(config):
+    """Returns the objective of a configuration, such as `focal+sb_ece`."""
+    name = config["loss"]["primary"]
+    if config["loss"]["secondary"] is not None:
+        name += f"+{config['loss']['secondary']}"
+    return name + (INTERLEAVED if config["interleaved"]["enabled"] else "")
 
-    Args:
-        config: A `ConfigDict`.
-        prefix: Prefix of the keys.
+
+def parse_objective(name):
+    """Returns the parts of an objective's name.
+
+    Returns:
+        `(primary, secondary, interleaved)`; the secondary loss may be None.
+
+    Example:
+        >>> parse_objective("nll+s_avuc-interleaved")
+        ('nll', 's_avuc', True)
+        >>> parse_objective("mse")
+        ('mse', None, False)
     """
-    types = {}
-    for key in config:
-        if hasattr(config[key], "keys"):
-            types |= leaf_types(config[key], f"{prefix}{key}.")
-        else:
-            types[f"{prefix}{key}"] = config.get_type(key)
-    return types
+    pair, interleaved = name.removesuffix(INTERLEAVED), INTERLEAVED in name
+    primary, plus, secondary = pair.partition("+")
+    checks.choice("objectives", primary, list(losses.PRIMARY))
+    if plus or interleaved:
+        checks.choice("objectives", secondary, list(losses.SECONDARY))
+    return primary, secondary or None, interleaved
 
 
-def read_tuned(path, data_name=None):
-    """Reads the settings of individual objectives.
+def set_objective(config, primary, secondary, interleaved):
+    """Sets the losses of a configuration; None leaves a setting as it is.
 
     Args:
-        path: A JSON file with an object from objectives to objects from dotted
-            keys to values; or the `best.json` of a tuning; or a folder that
-            contains `best.json` files, at any depth.
-        data_name: The data set on which a tuning must have been done; any if
-            None.
+        config: The configuration, which is modified.
+        primary: Name of the primary loss.
+        secondary: Name of the secondary loss, or `"none"`.
+        interleaved: Whether to train the secondary loss on a held-out part.
+    """
+    if primary is not None:
+        config.loss.primary = checks.choice(
+            "--primary", primary, list(losses.PRIMARY)
+        )
+    if secondary is not None:
+        checks.choice("--secondary", secondary, ["none", *losses.SECONDARY])
+        config.loss.secondary = None if secondary == "none" else secondary
+    if interleaved is not None:
+        config.interleaved.enabled = interleaved
+
+
+def paper_objectives(data):
+    """Returns the objectives of the paper's table of results for a data set.
+
+    On CIFAR, where NLL memorises the training set, the paper trains its soft
+    calibration objectives on a held-out part.
+
+    Example:
+        >>> len(paper_objectives("cifar10")), paper_objectives("imagenet")[-2:]
+        (18, ['nll+sb_ece', 'nll+s_avuc'])
+    """
+    primaries = ["nll"] if data == "imagenet" else ["nll", "focal", "mse"]
+    secondaries = ("", "+mmce", "+avuc", "+avuc_gs", "+sb_ece", "+s_avuc")
+    names = [primary + other for primary in primaries for other in secondaries]
+    memorised = () if data == "imagenet" else ("nll+sb_ece", "nll+s_avuc")
+    return [n + INTERLEAVED if n in memorised else n for n in names]
+
+
+def read_tuned(path, data=None):
+    """Reads the settings that tuning has found for objectives.
+
+    Args:
+        path: A `best.json` of a tuning; a folder that contains such files, at
+            any depth; or a JSON file with an object from objectives to objects
+            from dotted keys to values.
+        data: The data set on which a tuning must have been done; any if None.
 
     Returns:
         A dictionary from objectives to dictionaries from dotted keys to values.
     """
     path = os.fspath(path)
-    if not tf.io.gfile.exists(path):
+    paths = [path]
+    if tf.io.gfile.isdir(path):
+        paths = [
+            os.path.join(folder, BEST)
+            for folder, _, names in sorted(tf.io.gfile.walk(path))
+            if BEST in names
+        ]
+    if not paths or not tf.io.gfile.exists(paths[0]):
         raise ValueError(
-            "`tuned` must be a JSON file, or a folder of tunings. "
-            f"Received: {path!r}, which does not exist"
+            "--tuned must be a JSON file, or a folder that contains "
+            f"{BEST}. Received: {path!r}"
         )
-    if not tf.io.gfile.isdir(path):
-        return _read_tuned_file(path, data_name)
-    found, tuned = {}, {}
-    for folder, _, names in sorted(tf.io.gfile.walk(path)):
-        if BEST not in names:
-            continue
-        best = os.path.join(folder, BEST)
-        for objective, settings in _read_tuned_file(best, data_name).items():
-            if objective in tuned:
+    tuned = {}
+    for file in paths:
+        best = json.loads(files.as_path(file).read_text())
+        if "overrides" in best:
+            if data not in (None, best["data"]):
                 raise ValueError(
-                    f"{path} must hold one tuning of an objective. Received: "
-                    f"{found[objective]} and {best} of {objective!r}"
+                    f"--tuned must be of {data!r}. Received: {file}, which is "
+                    f"of {best['data']!r}"
                 )
-            found[objective], tuned[objective] = best, settings
-    if not tuned:
-        raise ValueError(f"A folder must hold {BEST}. Received: {path!r}")
-    return tuned
-
-
-def check_numbers(config):
-    """Raises if a number of a configuration is out of range."""
-    for name in (
-        "batch_size",
-        "epochs",
-        "steps_per_execution",
-        "evaluate_every",
-        "optimizer.reference_batch_size",
-    ):
-        value = config
-        for key in name.split("."):
-            value = value[key]
-        checks.count(f"--config.{name}", value)
-    # If a checkpoint is damaged, the one before it is used.
-    checks.count("--config.keep_checkpoints", config.keep_checkpoints, low=2)
-    # Missing in runs saved before this option existed.
-    every = config.get("checkpoint_every_steps")
-    if every is not None:
-        checks.count("--config.checkpoint_every_steps", every)
-    fraction = config.interleaved.held_out_fraction
-    checks.number(
-        "--config.interleaved.held_out_fraction", fraction, low=0, high=1
-    )
-
-
-def check_batch_size(config, strategy):
-    """Raises if the replicas of a strategy cannot share a batch equally."""
-    replicas = strategy.num_replicas_in_sync
-    if config.batch_size % replicas:
-        raise ValueError(
-            "--config.batch_size must be a multiple of the number of replicas, "
-            f"{replicas}. Received: {config.batch_size}"
-        )
-
-
-def _objective_config(config, name, overrides):
-    config = copy.deepcopy(config)
-    primary, secondary, interleaved = parse_objective(name)
-    config.loss.primary = primary
-    config.loss.secondary = secondary
-    config.interleaved.enabled = interleaved
-    apply_overrides(config, overrides, name)
-    if run_name(config) != name or "seed" in overrides:
-        raise ValueError(
-            "Settings of an objective must leave its losses and the seed as "
-            f"they are. Received: {overrides} for {name!r}"
-        )
-    return config.to_dict()
-
-
-def _read_tuned_file(path, data_name):
-    try:
-        tuned = json.loads(files.as_path(path).read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} must be JSON: {error}") from error
-    if isinstance(tuned, dict) and "overrides" in tuned:
-        if data_name not in (None, tuned["data"]):
+            best = {best["objective"]: best["overrides"]}
+        if twice := sorted(tuned.keys() & best):
             raise ValueError(
-                f"{path} must be a tuning on {data_name!r}. "
-                f"Received: {tuned['data']!r}"
+                "--tuned must contain each objective once. "
+                f"Received: {', '.join(twice)} again in {file}"
             )
-        tuned = {tuned["objective"]: tuned["overrides"]}
-    is_right = isinstance(tuned, dict) and all(
-        isinstance(settings, dict) for settings in tuned.values()
-    )
-    if not is_right:
-        raise ValueError(
-            f"{path} must be an object from objectives to objects from keys "
-            'to values, such as {"focal+sb_ece": {"loss.beta": 0.3}}. '
-            f"Received: {tuned!r}"
-        )
+        tuned |= best
+    for name, settings in tuned.items():
+        parse_objective(name)
+        if not isinstance(settings, dict):
+            raise ValueError(
+                "--tuned must be such as "
+                '{"focal+sb_ece": {"loss.beta": 0.3}}. '
+                f"Received: {settings!r} for {name!r} in {path}"
+            )
     return tuned

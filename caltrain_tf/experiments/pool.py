@@ -1,20 +1,13 @@
-"""Pools that execute runs, each in its own process.
+"""Executes runs in processes of their own, on this machine or on Ray.
 
 `submit(run)` of a pool returns a `concurrent.futures.Future` of an `Outcome`.
-`LocalPool` executes runs on this machine, `RayPool` on a Ray cluster.
-
-The process reads the run as a line of JSON on its standard input, which stays
-open. If the input is closed, the parent process has ended, and the process
-stops with a checkpoint, as after SIGTERM. Its output is in `log.txt` of the
-run's folder. If another process holds the folder of a run, the run waits for
-that process to end.
+The output of a run's processes is in `log.txt` of its folder. Their standard
+input stays open until the parent process ends, and then they stop.
 """
 
 import concurrent.futures
 import dataclasses
 import datetime
-import json
-import math
 import os
 import pathlib
 import queue
@@ -23,29 +16,40 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-from caltrain_tf import checks
-
 LOG = "log.txt"
-_PACKAGE = str(pathlib.Path(__file__).parents[1])
-_THREADS = (
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-    "OMP_NUM_THREADS",
-)
 # How many times Ray restarts a run whose node or worker died.
 _RAY_RETRIES = 20
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """How the process of a run ended.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A run that a pool executes.
 
     Attributes:
-        failure: A text such as `exit code 1`; empty if the process succeeded.
+        name: Name of the run on the terminal, such as `focal+sb_ece seed 0`.
+        config: The whole configuration, of JSON types.
+        folder: The run's folder, local or in a bucket.
+        commands: What to execute, one after the other: a script, relative to
+            the repository, and its arguments.
+        shift: Options of the shift benchmark, if it is among the commands.
+    """
+
+    name: str
+    config: dict
+    folder: str
+    commands: tuple
+    shift: dict | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        failure: A text such as `exit code 1`; empty if the run succeeded.
         last_line: The last line of its output.
         seconds: How long it took.
     """
@@ -58,37 +62,34 @@ class Outcome:
 class LocalPool:
     """Executes runs on this machine, several at a time.
 
-    CPU threads and GPUs are divided among the slots; if there are fewer GPUs
-    than slots, slots share GPUs.
+    CPU threads and GPUs are divided among the runs; if there are fewer GPUs
+    than runs at a time, these share GPUs.
 
     Args:
-        parallel: The number of slots, which is the number of runs at a time.
-        num_gpus: Number of GPUs per slot; None to divide all GPUs.
+        root: The folder of the repository.
+        parallel: The number of runs at a time.
+        num_gpus: Number of GPUs per run; None to divide all GPUs.
         tpu: The TPU of the runs, which only one run can use at a time.
-        command: The program of a run; for tests.
 
     Attributes:
         slots: The number of runs at a time.
     """
 
-    def __init__(self, parallel=1, num_gpus=None, tpu=None, command=None):
-        self.slots = checks.count("parallel", parallel)
+    def __init__(self, root, parallel=1, num_gpus=None, tpu=None):
         if tpu is not None and parallel > 1:
             raise ValueError(
-                "`tpu` is used by one run at a time: `parallel` must be 1. "
+                "--tpu is used by one run at a time: --parallel must be 1. "
                 f"Received: tpu={tpu!r}, parallel={parallel}"
             )
+        self.slots = parallel
+        self._root = root
         self._free = queue.SimpleQueue()
         threads = max(1, _num_processors() // parallel)
-        for gpus in _gpus_of_slots(parallel, num_gpus):
-            # Runs import the package of this process, and not another one from
-            # the current folder.
-            self._free.put(_environment(threads, gpus, _PACKAGE))
-        self._command = command
+        for gpus in gpus_of_slots(parallel, num_gpus):
+            self._free.put(_environment(root, threads, gpus))
         self._executor = concurrent.futures.ThreadPoolExecutor(parallel)
-        self._processes = {}
-        self._lock = threading.Lock()
-        self._stopped = False
+        self._running = set()
+        self._signal = None
 
     def __enter__(self):
         """Returns the pool."""
@@ -100,81 +101,78 @@ class LocalPool:
         self._executor.shutdown()
 
     def submit(self, run):
-        """Returns a future of the `Outcome` of a run.
-
-        Args:
-            run: A `config.Run`.
-        """
-        return self._executor.submit(self._do, dataclasses.asdict(run), run)
+        """Returns a future of the `Outcome` of a run."""
+        return self._executor.submit(self._execute, run)
 
     def running(self):
         """Returns the runs in progress."""
-        return list(self._processes)
+        return list(self._running)
 
     def stop(self):
-        """Stops all runs with checkpoints and cancels their futures."""
-        with self._lock:
-            self._stopped = True
-            self._executor.shutdown(wait=False, cancel_futures=True)
-        self._send(signal.SIGTERM)
+        """Stops all runs with checkpoints and cancels the waiting ones."""
+        self._signal = signal.SIGTERM
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def kill(self):
         """Kills all processes."""
-        self._send(signal.SIGKILL)
+        self._signal = signal.SIGKILL
 
-    def _do(self, job, run):
+    def _execute(self, run):
         environment = self._free.get()
+        self._running.add(run)
         try:
-            with self._lock:
-                if self._stopped:
-                    raise concurrent.futures.CancelledError
-                process = _Process(job, environment, self._command)
-                self._processes[run] = process
-            process.wait()
-            outcome = process.end()
+            return execute(run, self._root, environment, lambda: self._signal)
         finally:
-            self._processes.pop(run, None)
+            self._running.discard(run)
             self._free.put(environment)
-        if outcome["failure"] and self._stopped:
-            raise concurrent.futures.CancelledError
-        return Outcome(**outcome)
-
-    def _send(self, number):
-        for process in list(self._processes.values()):
-            process.send(number)
 
 
 class RayPool:
     """Executes runs on a Ray cluster, one task per run.
 
     A run whose node dies is restarted on another node and resumes from its last
-    checkpoint, so all nodes must share the folders of the runs. The package is
-    sent to the nodes; its dependencies must be installed there.
+    checkpoint, so all nodes must share the folders of the runs. The repository
+    is sent to the nodes; the dependencies must be installed there.
 
     Args:
+        root: The folder of the repository.
         address: `"auto"` for the cluster of this machine, `"local"` for a new
             cluster of only this machine, or the address of a cluster.
-        run_cpus: Number of CPUs per run.
-        run_gpus: Number of GPUs per run; 0 for none, 0.5 for two runs per GPU.
+        cpus: Number of CPUs per run.
+        gpus: Number of GPUs per run; 0 for none, 0.5 for two runs per GPU.
+        resources: Other resources per run, such as `{"TPU": 4}`.
         tpu: The TPU of the runs; only `"local"`, the TPU of the node.
-        command: The program of a run; for tests.
 
     Attributes:
         slots: The number of runs at a time on the current nodes.
     """
 
-    def __init__(self, address, run_cpus=1, run_gpus=0, tpu=None, command=None):
-        checks.count("run_cpus", run_cpus)
-        checks.number("run_gpus", run_gpus, low=0, closed=True)
+    def __init__(self, root, address, cpus=1, gpus=0, resources=None, tpu=None):
         if tpu not in (None, "local"):
             raise ValueError(
-                "`tpu` must be `local`, the TPU of each node, on a Ray "
-                f"cluster. Received: tpu={tpu!r}"
+                "--tpu must be `local`, the TPU of each node, with --ray. "
+                f"Received: tpu={tpu!r}"
             )
-        self._ray = _start_ray(address)
-        self.slots = self._count_slots(address, run_cpus, run_gpus)
-        self._command = command
-        self._run_cpus, self._run_gpus = run_cpus, run_gpus
+        self._ray = _start_ray(root, address)
+        resources = resources or {}
+        self._options = {
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "resources": resources,
+            "max_retries": _RAY_RETRIES,
+        }
+        needs = {"CPU": cpus, "GPU": gpus, **resources}
+        self.slots = self._count_slots(needs)
+        if not self.slots and address == "local":
+            self._ray.shutdown()
+            raise ValueError(
+                "This machine does not have what one run needs, by --run_cpus, "
+                f"--run_gpus and --run_resources. Received: {needs}"
+            )
+        if not self.slots:
+            print(f"No node has {needs} now; waiting.", file=sys.stderr)
+        # TensorFlow takes every GPU that it sees.
+        self._visible = None if gpus else ""
         self._refs, self._logs = {}, {}
 
     def __enter__(self):
@@ -190,220 +188,76 @@ class RayPool:
         self._ray.shutdown()
 
     def submit(self, run):
-        """Returns a future of the `Outcome` of a run.
-
-        Args:
-            run: A `config.Run`.
-        """
-        job = dataclasses.asdict(run)
-        if "://" not in run.folder:
-            job["folder"] = os.path.abspath(run.folder)
-        if not self._run_gpus:
-            job["num_gpus"] = 0 if run.tpu is None else None
-        task = self._ray.remote(
-            num_cpus=self._run_cpus,
-            num_gpus=self._run_gpus,
-            max_retries=_RAY_RETRIES,
-        )(_ray_task)
-        self._logs[run] = _log_version(run)
-        ref = task.remote(job, self._run_cpus, os.getcwd(), self._command)
+        """Returns a future of the `Outcome` of a run."""
+        self._logs[run] = _log_time(run)
+        threads = self._options["num_cpus"]
+        ref = self._ray.remote(**self._options)(_ray_task).remote(
+            run, threads, self._visible, os.getcwd()
+        )
         self._refs[run] = ref
-        future = concurrent.futures.Future()
-
-        def hand_over(done):
-            self._refs.pop(run, None)
-            try:
-                future.set_result(Outcome(**done.result()))
-            except self._ray.exceptions.TaskCancelledError:
-                future.set_exception(concurrent.futures.CancelledError())
-            except Exception as error:
-                future.set_exception(error)
-
-        ref.future().add_done_callback(hand_over)
+        future = ref.future()
+        future.add_done_callback(lambda _: self._refs.pop(run, None))
         return future
 
     def running(self):
-        """Returns the runs in progress, according to their logs."""
-        return [
-            run
-            for run in list(self._refs)
-            if _log_version(run) != self._logs[run]
-        ]
+        """Returns the runs in progress: those that have written a log."""
+        runs = list(self._refs)
+        return [run for run in runs if _log_time(run) != self._logs[run]]
 
     def stop(self):
-        """Stops all runs with checkpoints and cancels their futures."""
-        self._cancel(force=False)
+        """Stops all runs with checkpoints and cancels the waiting ones."""
+        for ref in list(self._refs.values()):
+            self._ray.cancel(ref)
 
     def kill(self):
         """Kills all workers."""
-        self._cancel(force=True)
-
-    def _cancel(self, force):
         for ref in list(self._refs.values()):
-            self._ray.cancel(ref, force=force)
+            self._ray.cancel(ref, force=True)
 
-    def _count_slots(self, address, run_cpus, run_gpus):
-        slots = gpus = 0
-        for node in self._ray.nodes():
-            there = node["Resources"] if node["Alive"] else {}
-            shares = [there.get("CPU", 0) // run_cpus]
-            if run_gpus:
-                shares.append(there.get("GPU", 0) // run_gpus)
-            slots += int(min(shares))
-            gpus += there.get("GPU", 0)
-        asked = f"{run_cpus} CPUs and {run_gpus} GPUs"
-        if not slots and address == "local":
-            self._ray.shutdown()
-            raise ValueError(
-                f"This machine does not have the {asked} of one run: "
-                "`run_cpus`, `run_gpus`. "
-                f"Received: run_cpus={run_cpus}, run_gpus={run_gpus}"
-            )
-        if not slots:
-            _say(f"No node has {asked} now; the runs wait for one.")
-        if gpus and not run_gpus:
-            _say(f"--run_gpus=0 leaves {gpus:g} GPUs of the cluster idle.")
-        return max(slots, 1)
+    def _count_slots(self, needs):
+        needs = {name: count for name, count in needs.items() if count}
+        return sum(
+            int(min(node["Resources"].get(n, 0) // needs[n] for n in needs))
+            for node in self._ray.nodes()
+            if node["Alive"]
+        )
 
 
-class _Process:
-    """The process of a run, in its own session, so it does not get Ctrl-C.
+def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
+    """Executes the commands of a run and returns its `Outcome`.
 
-    It is pickled by value to the nodes of a cluster. To avoid waiting for
-    TensorFlow there, it does not import the package for a local folder.
+    Args:
+        run: The `Run`.
+        root: The folder of the repository.
+        environment: The environment variables of the processes.
+        wanted_signal: Returns a signal that the processes are to be sent, or
+            None.
+        cwd: The folder that the processes start in; the current one if None.
     """
-
-    def __init__(self, job, environment, command=None, folder=None):
-        self._folder = job["folder"]
-        self._log_path = _start_log(self._folder)
-        self._started = time.monotonic()
-        command = command or (
-            sys.executable,
-            "-m",
-            "caltrain_tf.experiments.pool",
-        )
-        with open(self._log_path, "ab") as log:
-            now = datetime.datetime.now().astimezone()
-            log.write(f"--- {now:%Y-%m-%d %H:%M:%S%z}\n".encode())
-            log.flush()
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=folder,
-                start_new_session=True,
+    start, failure = time.monotonic(), ""
+    path = _log_path(run.folder)
+    with open(path, "a+b") as log:
+        now = datetime.datetime.now().astimezone()
+        log.write(f"--- {now:%Y-%m-%d %H:%M:%S%z}\n".encode())
+        log.flush()
+        first = log.tell()
+        for script, *arguments in run.commands:
+            command = [sys.executable, os.path.join(root, script), *arguments]
+            failure = _run_process(
+                command, log, environment, wanted_signal, cwd
             )
-        try:
-            self._process.stdin.write(json.dumps(job).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # It has already ended; `end` returns the reason.
-
-    def wait(self, timeout=None):
-        """Waits up to `timeout` seconds; returns whether it has ended."""
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def send(self, number):
-        """Sends a signal to the process."""
-        self._process.send_signal(number)
-
-    def end(self):
-        """Closes the log and returns the fields of the `Outcome`."""
-        try:
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass
-        code = self._process.returncode
-        failure = f"exit code {code}" if code else ""
-        if code < 0:
-            failure = f"killed by {signal.Signals(-code).name}"
-        seconds = time.monotonic() - self._started
-        with open(self._log_path, "r+b") as log:
-            log.seek(self._log_start)
-            written = log.read().decode(errors="replace")
-            lines = [line.strip() for line in written.splitlines()]
-            log.write(
-                f"--- {failure or 'done'} after {seconds:.1f} s\n".encode()
-            )
-        _end_log(self._folder, self._log_path)
-        return {
-            "failure": failure,
-            "last_line": next(filter(None, reversed(lines)), ""),
-            "seconds": seconds,
-        }
+            if failure:
+                break
+        seconds = time.monotonic() - start
+        log.seek(first)
+        lines = log.read().decode(errors="replace").splitlines()
+        log.write(f"--- {failure or 'done'} after {seconds:.1f} s\n".encode())
+    _upload_log(run.folder, path)
+    last_line = next((s for line in lines[::-1] if (s := line.strip())), "")
+    return Outcome(failure, last_line, seconds)
 
 
-def _ray_task(job, threads, folder, command):
-    """Executes a run on a node of the cluster."""
-    # Ray sets PYTHONPATH to the package that was sent, and selects the GPUs.
-    environment = _environment(threads, "" if job["num_gpus"] == 0 else None)
-    here = folder if os.path.isdir(folder) else None
-    process = _Process(job, environment, command, here)
-    try:
-        while not process.wait(_SECONDS_BETWEEN_LOOKS):
-            pass
-    except KeyboardInterrupt:
-        # Raised by `ray.cancel`; the process may take time to save.
-        process.send(signal.SIGTERM)
-        process.wait()
-        process.end()
-        raise
-    return process.end()
-
-
-def _start_ray(address):
-    """Returns the package `ray`, connected to a cluster."""
-    # Ray reads these when it is imported. No usage statistics are sent.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError(
-            '`ray` needs the package ray: pip install "caltrain_tf[ray]"'
-        ) from error
-    try:
-        host, _, port = address.removeprefix("ray://").partition(":")
-        if port:
-            # Ray would keep trying for minutes.
-            socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(
-            address=address,
-            runtime_env={"py_modules": [_PACKAGE]},
-            log_to_driver=False,
-            logging_level="ERROR",
-            **({"include_dashboard": False} if address == "local" else {}),
-        )
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            "`ray` must be `auto` where a cluster was started on this machine "
-            "(`ray start --head`), `local`, or the address of a cluster. "
-            f"Received: ray={address!r}, where {error}"
-        ) from error
-    # Pickled by value, so that a node does not import TensorFlow only to start
-    # a process.
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    return ray
-
-
-def _say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-def _num_processors():
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _gpus_of_slots(parallel, num_gpus):
+def gpus_of_slots(parallel, num_gpus):
     """Yields the CUDA_VISIBLE_DEVICES of each slot; None without GPUs."""
     import tensorflow as tf
 
@@ -411,11 +265,10 @@ def _gpus_of_slots(parallel, num_gpus):
     set_by_user = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     gpus = set_by_user.split(",") if set_by_user else map(str, range(count))
     gpus = list(gpus)[:count]
-    if num_gpus is not None and num_gpus * parallel > len(gpus):
+    if (num_gpus or 0) * parallel > len(gpus):
         raise ValueError(
-            f"{parallel} runs at a time (`parallel`) with {num_gpus} GPUs each "
-            f"(`num_gpus`) need {num_gpus * parallel} GPUs. "
-            f"Received: {len(gpus)} GPUs on this machine"
+            f"--parallel={parallel} with --num_gpus={num_gpus} needs "
+            f"{num_gpus * parallel} GPUs. Received: {len(gpus)} on this machine"
         )
     each = len(gpus) // parallel if num_gpus is None else num_gpus
     for slot in range(parallel):
@@ -427,25 +280,61 @@ def _gpus_of_slots(parallel, num_gpus):
             yield ",".join(gpus[slot * each : (slot + 1) * each])
 
 
-def _environment(threads, gpus, package=None):
+def _num_processors():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _run_process(command, log, environment, wanted_signal, cwd):
+    """Returns how a process failed; an empty text if it succeeded."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        cwd=cwd,
+        start_new_session=True,  # It does not get Ctrl-C from the terminal.
+    )
+    sent = None
+    try:
+        while process.poll() is None:
+            if wanted_signal() != sent:
+                sent = wanted_signal()
+                process.send_signal(sent)
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    except KeyboardInterrupt:
+        # Raised by `ray.cancel`; the process may take time to save.
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        process.stdin.close()
+    if process.returncode < 0:
+        return f"killed by {signal.Signals(-process.returncode).name}"
+    return f"exit code {process.returncode}" if process.returncode else ""
+
+
+def _environment(root, threads, gpus):
     """Returns the environment of a process, with the user's variables."""
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    paths = filter(None, [str(root), os.environ.get("PYTHONPATH")])
     environment = {
-        **dict.fromkeys(_THREADS, str(threads)),
-        "TF_CPP_MIN_LOG_LEVEL": "2",
+        **dict.fromkeys((*names, "OMP_NUM_THREADS"), str(threads)),
         **os.environ,
-        "PYTHONSAFEPATH": "1",
+        # The scripts of a repository import its package.
+        "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
+        "CALTRAIN_STOPS_WITH_INPUT": "1",
     }
-    if package is not None:
-        paths = [os.path.dirname(package), os.environ.get("PYTHONPATH")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if gpus is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpus
     return environment
 
 
-def _start_log(folder):
-    """Returns the local log file of a process of a run."""
+def _log_path(folder):
+    """Returns the local log file of a run."""
     if "://" in folder:
         # Files in a bucket cannot be appended to.
         handle, path = tempfile.mkstemp(suffix=f"-{LOG}")
@@ -455,79 +344,66 @@ def _start_log(folder):
     return os.path.join(folder, LOG)
 
 
-def _end_log(folder, path):
-    """Appends the log of a process to the log of a run in a bucket."""
+def _upload_log(folder, path):
+    """Appends a local log to the log of a run in a bucket."""
     if "://" not in folder:
         return
     from caltrain_tf import files
 
-    there = files.as_path(folder) / LOG
+    there, here = files.as_path(folder) / LOG, pathlib.Path(path)
     before = there.read_bytes() if there.exists() else b""
-    local = pathlib.Path(path)
-    files.write_bytes(there, before + local.read_bytes())
-    local.unlink()
+    files.write_bytes(there, before + here.read_bytes())
+    here.unlink()
 
 
-def _log_version(run):
+def _log_time(run):
+    path = os.path.join(run.folder, LOG)
+    return os.stat(path).st_mtime_ns if os.path.exists(path) else None
+
+
+def _ray_task(run, threads, gpus, cwd):
+    """Executes a run on a node of the cluster, which has the repository."""
+    root = os.getcwd()
+    environment = _environment(root, threads, gpus)
+    cwd = cwd if os.path.isdir(cwd) else None
+    return execute(run, root, environment, cwd=cwd)
+
+
+def _start_ray(root, address):
+    """Returns the package `ray`, connected to a cluster."""
+    # Ray reads these when it is imported. No usage statistics are sent.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
-        return os.stat(os.path.join(run.folder, LOG)).st_mtime_ns
-    except OSError:
-        return None
-
-
-def do(run):
-    """Executes a run, including its shift benchmark if any, in this process.
-
-    Existing results are not computed again. If another process holds the
-    folder, the run waits for that process to end.
-
-    Args:
-        run: A `config.Run`.
-    """
-    import keras
-    import ml_collections
-
-    from caltrain_tf import training
-    from caltrain_tf.experiments import shift, train
-
-    config = ml_collections.ConfigDict(run.config)
-    strategy = training.get_strategy(tpu=run.tpu, num_gpus=run.num_gpus)
-    while True:
-        say = threading.Timer(
-            5, print, ["Waiting for the process that holds this folder."]
+        import ray
+    except ImportError as error:
+        raise ValueError(
+            '--ray needs the package ray: pip install "caltrain_tf[ray]"'
+        ) from error
+    sent = ("baselines", "caltrain_tf", "configs")
+    others = [p.name for p in pathlib.Path(root).iterdir()]
+    try:
+        host, _, port = address.removeprefix("ray://").partition(":")
+        if port:
+            # Ray would keep trying for minutes.
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(
+            address=address,
+            runtime_env={
+                "working_dir": str(root),
+                "excludes": [f"/{name}" for name in others if name not in sent],
+            },
+            log_to_driver=False,
+            logging_level="ERROR",
+            **({"include_dashboard": False} if address == "local" else {}),
         )
-        say.start()
-        training.wait_until_free(run.folder, math.inf)
-        say.cancel()
-        try:
-            train(config, run.folder, run.data_dir, strategy)
-            if run.shift is not None:
-                with training.RunFolder(run.folder, run.config):
-                    shift.benchmark_run(run.folder, run.data_dir, **run.shift)
-            return
-        except ValueError as error:
-            # Another process has taken the folder in the meantime.
-            if "in use by another process" not in str(error):
-                raise
-        keras.backend.clear_session()
-
-
-def main():
-    """Executes the run that is described on standard input."""
-    from caltrain_tf.experiments.config import Run
-
-    run = Run(**json.loads(sys.stdin.readline()))
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    do(run)
-
-
-def _stop_with_parent():
-    # A thread that waits for `sys.stdin` holds a lock of the interpreter, which
-    # then cannot exit.
-    while os.read(0, 1024):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    main()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            "--ray must be `auto` where a cluster was started on this machine "
+            "(`ray start --head`), `local`, or the address of a cluster. "
+            f"Received: ray={address!r}, where {error}"
+        ) from error
+    # Pickled by value, so that a node does not import TensorFlow only to start
+    # a process.
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    return ray

@@ -3,14 +3,13 @@
 import json
 import os
 
-import ml_collections
 import tensorflow as tf
 
 from caltrain_tf import checks, evaluation, files, training
 from caltrain_tf import data as data_room
 from caltrain_tf.experiments import build, figures
-from caltrain_tf.experiments.config import run_name
-from caltrain_tf.experiments.train import save_figure
+from caltrain_tf.experiments import config as settings
+from caltrain_tf.experiments.experiment import save_figure
 
 
 def find_runs(paths):
@@ -54,12 +53,11 @@ def load_run(run_dir, data_dir=None, strategy=None):
         `(config, data, model, checkpoint)`, where `checkpoint` is the path of
         the checkpoint relative to `run_dir`.
     """
-    text = files.as_path(os.path.join(run_dir, "config.json")).read_text()
-    config = ml_collections.ConfigDict(json.loads(text))
-    data = build.build_data(config, data_dir)
+    config = settings.load(run_dir)
+    data = build.data(config, data_dir)
     strategy = strategy or tf.distribute.get_strategy()
     with strategy.scope():
-        model = build.build_model(config, data)
+        model = build.model(config, data)
     # The weights for which the run has results.
     which = {"which": "best"} if config.get("best") else {}
     checkpoint = training.restore_model(
@@ -134,8 +132,9 @@ def benchmark_run(
         verbose=verbose,
     )
     if strategy is None or training.is_chief(strategy):
-        _write(run_dir, rows, run_name(config), sets.is_generated)
-    return run_name(config), rows, sets.source
+        name = settings.objective(config)
+        _write(run_dir, rows, name, sets.is_generated)
+    return settings.objective(config), rows, sets.source
 
 
 def shift_options(corruptions, severities, num_examples=None, generated=False):

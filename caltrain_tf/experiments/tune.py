@@ -5,67 +5,102 @@ from the folders of the trials: finished trials are not run again, and failed
 trials are run again the next time.
 """
 
+import ast
+import copy
 import dataclasses
-import hashlib
 import json
 import math
 import os
-import re
-import signal
 
-import numpy as np
 import pandas as pd
 
-from caltrain_tf import checks, evaluation, files, metrics, training
-from caltrain_tf.experiments import statistics
-from caltrain_tf.experiments.config import BEST, Run, run_name
-from caltrain_tf.experiments.pool import LOG
-from caltrain_tf.experiments.search import (
-    Parameter,
-    get_path,
-    search_space,
-    trial_name,
-    with_params,
-)
-from caltrain_tf.experiments.study import do_runs
+from caltrain_tf import checks, evaluation, files, metrics
+from caltrain_tf.experiments import build, statistics, study
+from caltrain_tf.experiments import config as settings
 
 STRATEGIES = ("sequential", "joint")
 _JOINT_TRIALS = 20
-# If so many proposals are all known, there are no new values to try.
+# If so many proposals in a row are known, there are no new values to try.
 _MOST_PROPOSALS = 100
+# The paper tunes these options of a loss first.
+_FIRST = ("threshold", "temperature")
+# Losses whose thresholds are entropies in nats.
+_IN_NATS = ("avuc", "avuc_gs")
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
-    """A trial that has ended.
+class Parameter:
+    """A setting that is tuned.
 
     Attributes:
-        params: Values of the parameters by name.
-        result: `accuracy`, `ece` and `nll` on the calibration split; None if
-            the trial failed.
-        reason: Why the trial failed, or None.
-        seconds: How long its processes took.
+        name: As in `config.search`: `threshold`, `temperature`, `beta`, `l2`;
+            for other settings, their key.
+        key: Key in the configuration, such as `loss.beta`.
+        values: The values to try, in this order.
+        default: The value in the configuration, which may be None.
     """
 
-    params: dict
-    result: dict | None
-    reason: str | None
-    seconds: float
+    name: str
+    key: str
+    values: tuple
+    default: bool | float | str | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Tuning:
-    """The result of a tuning.
+def search_space(config, others=(), data_dir=None):
+    """Returns the parameters to tune, in the paper's order.
 
-    Attributes:
-        space: The parameters, a list of `Parameter`.
-        trials: The `Trial`s by name, in order.
-        best: The name of the best trial.
+    The order is: the threshold of the secondary loss, its temperature, its
+    other options, the options of the primary loss, the weight beta of the
+    secondary loss, and the weight decay l2. `config.search` holds the values to
+    try; options that neither loss has are ignored. The threshold of AvUC is an
+    entropy in nats: its values are multiplied by log K, the largest entropy of
+    K classes.
+
+    Args:
+        config: The configuration, as in `configs/`.
+        others: Other settings to tune after these, texts of the form
+            `batch_size=64,256`.
+        data_dir: The folder of TensorFlow Datasets, needed to look up K.
+
+    Returns:
+        A list of `Parameter`.
     """
+    options, keys = config.loss.options, {}
+    for loss in filter(None, (config.loss.secondary, config.loss.primary)):
+        names = sorted(options.get(loss) or (), key=_place)
+        for name in names:
+            keys.setdefault(name, f"loss.options.{loss}.{name}")
+    if config.loss.secondary is not None:
+        keys["beta"] = "loss.beta"
+    keys["l2"] = "optimizer.l2"
+    known = {name for loss in options for name in options[loss]}
+    for name in config.search:
+        checks.choice("--config.search", name, sorted({*known, "beta", "l2"}))
 
-    space: list[Parameter]
-    trials: dict[str, Trial]
-    best: str
+    tried = {}
+    for name, key in keys.items():
+        if not (values := config.search.get(name)):
+            continue
+        if name == "threshold" and config.loss.secondary in _IN_NATS:
+            unit = math.log(build.data(config, data_dir).num_classes)
+            values = [round(value * unit, 4) for value in values]
+        tried[name] = key, values
+    for text in others:
+        key, _, values = text.partition("=")
+        if key in (known_key for known_key, _ in tried.values()):
+            raise ValueError(
+                f"--also: {key} is tuned by `config.search`. Received: {text!r}"
+            )
+        tried[key] = key, list(map(_literal, values.split(",")))
+    if not tried:
+        raise ValueError(
+            f"--config.search must have values to try for one of {list(keys)}. "
+            f"Received: {dict(config.search)}"
+        )
+    return [
+        Parameter(name, key, *_checked(config, key, values))
+        for name, (key, values) in tried.items()
+    ]
 
 
 def tune(
@@ -76,8 +111,9 @@ def tune(
     strategy="sequential",
     others=(),
     trials=None,
+    data_dir=None,
+    flags=(),
     stream=None,
-    **options,
 ):
     """Tunes the hyperparameters of an objective.
 
@@ -89,71 +125,59 @@ def tune(
     up less than 1% accuracy relative to the most accurate trial, both on the
     calibration split.
 
-    Ctrl-C and SIGTERM stop the trials and the program, as they stop a single
-    run.
-
     Args:
         config: The configuration, as in `configs/`.
         output_dir: The folder of the tuning; trials are runs in `trials/`.
         pool: A `LocalPool` or a `RayPool`.
         strategy: `"sequential"` or `"joint"`.
-        others: Settings to tune that `config.search` does not name; see
-            `search_space`.
+        others: See `search_space`.
         trials: The largest number of trials in total; by default all values of
             a sequential search, and 20 trials of a joint search.
-        stream: Where progress is shown; see `do_runs`.
-        **options: Further attributes of the runs, such as `data_dir`.
+        data_dir: The folder of TensorFlow Datasets.
+        flags: Flags of the training script; see `study.make_run`.
+        stream: Where progress is shown; see `study.do_runs`.
 
     Returns:
-        A `Tuning`.
+        `(space, rows)`: the parameters, and a dictionary for each trial: its
+        `trial` (a name), `params` by name, `accuracy`, `ece` and `nll` on the
+        calibration split (NaN if it failed), and `failure`.
     """
-    checks.choice("strategy", strategy, STRATEGIES)
-    space = search_space(config, others, options.get("data_dir"))
-    limit = _default_trials(space, strategy) if trials is None else trials
-    checks.count("trials", limit)
+    checks.choice("--strategy", strategy, STRATEGIES)
+    space = search_space(config, others, data_dir)
 
-    def try_out(all_params):
+    def try_out(candidates):
         runs = {}
-        for params in all_params:
+        for params in candidates:
             name = trial_name(params)
-            runs[name] = Run(
-                name.replace("_", ", "),
-                with_params(config, space, params).to_dict(),
-                os.path.join(output_dir, "trials", name),
-                **options,
-            )
-        outcome = do_runs(list(runs.values()), pool, _describe, stream)
-        if outcome.stopped_by is not None:
-            raise _interruption(outcome.stopped_by)
-        reasons = {
-            failure.run: f"{failure.reason}: {failure.last_line}"
-            for failure in outcome.failures
-        }
-        return {
-            name: _ended(params, run, reasons.get(run))
-            for params, (name, run) in zip(
-                all_params, runs.items(), strict=True
-            )
-        }
+            folder = os.path.join(output_dir, "trials", name)
+            own = with_params(config, space, params)
+            title = name.replace("_", ", ")
+            runs[name] = study.make_run(title, own, folder, flags)
+        failures = study.do_runs(list(runs.values()), pool, _describe, stream)
+        return [
+            _row(params, run, failures.get(run))
+            for params, run in zip(candidates, runs.values(), strict=True)
+        ]
 
     if strategy == "joint":
-        search = _JointSearch(config, space, output_dir)
-        found = search.run(limit, pool.slots, try_out)
-    else:
-        found = _sequential(space, limit, try_out)
-    return Tuning(space, found, best_trial(found))
+        limit = trials or _JOINT_TRIALS
+        return space, _joint(config.seed, space, limit, pool.slots, try_out)
+    return space, _sequential(space, trials or math.inf, try_out)
+
+
+def best_trial(rows):
+    """Returns the row of the best trial."""
+    if all(row["failure"] for row in rows):
+        failures = {row["failure"] for row in rows}
+        raise ValueError(
+            "All trials failed; the same command tries again. "
+            + "; ".join(sorted(failures))
+        )
+    return statistics.best_within_accuracy(rows)
 
 
 def measure_trial(folder):
-    """Returns the measures of a finished trial by which trials are compared.
-
-    Args:
-        folder: The run's folder.
-
-    Returns:
-        `accuracy`, `ece` and `nll` on the calibration split. The test split is
-        not used.
-    """
+    """Returns `accuracy`, `ece` and `nll` of a run on its calibration split."""
     logits, labels = evaluation.load_predictions(
         os.path.join(folder, "predictions", "calibration.npz")
     )
@@ -168,316 +192,165 @@ def measure_trial(folder):
     }
 
 
-def best_trial(trials):
-    """Returns the name of the best trial that did not fail.
+def with_params(config, space, params):
+    """Returns the configuration of a trial: with its values, without `search`.
 
-    Args:
-        trials: The `Trial`s by name.
+    The other values of the search do not belong to the run, and may change.
     """
-    rows = [
-        {"name": name, **trial.result}
-        for name, trial in trials.items()
-        if trial.result is not None
-    ]
-    if not rows:
-        reasons = "; ".join(
-            f"{name}: {trial.reason}" for name, trial in trials.items()
-        )
-        raise RuntimeError(
-            f"All trials failed; the same command tries again. {reasons}"
-        )
-    return statistics.best_within_accuracy(rows)["name"]
+    config = copy.deepcopy(config)
+    keys = {parameter.name: parameter.key for parameter in space}
+    settings.override(config, {keys[name]: params[name] for name in params})
+    with config.unlocked():
+        del config.search
+    return config
 
 
-def tuning_rows(tuning):
-    """Returns a table of the trials.
+def trial_name(params):
+    """Returns the name of a trial and of its folder.
 
-    Args:
-        tuning: The result of `tune`.
-
-    Returns:
-        A `pandas.DataFrame` with the columns `trial`, the parameters' names,
-        `accuracy` and `ece` (on the calibration split, missing if the trial
-        failed), `seconds` and `verdict`, which is `best` or the reason why the
-        trial is not the best.
+    Example:
+        >>> trial_name({"beta": 1.0, "l2": 0.0002, "binning": "bin"})
+        'beta=1.0_l2=0.0002_binning=bin'
     """
-    results = {
-        name: trial.result
-        for name, trial in tuning.trials.items()
-        if trial.result is not None
-    }
-    within = statistics.within_accuracy(list(results.values()))
-    within = dict(zip(results, within, strict=True))
-    most = max(result["accuracy"] for result in results.values())
-    rows = []
-    for name, trial in tuning.trials.items():
-        result = results.get(name, {})
-        if name == tuning.best:
+    text = "_".join(f"{name}={value}" for name, value in params.items())
+    return text.replace("/", "-")
+
+
+def trials_table(rows):
+    """Returns the trials as a `pandas.DataFrame`, with a verdict on each."""
+    best = best_trial(rows)
+    most = max(row["accuracy"] for row in rows if not row["failure"])
+    within = statistics.within_accuracy(rows, reference=most)
+    table = []
+    for row, is_within in zip(rows, within, strict=True):
+        if row is best:
             verdict = "best"
-        elif name not in results:
-            verdict = f"failed: {trial.reason}"
-        elif not within[name]:
-            lost = 100 * (most - result["accuracy"])
+        elif row["failure"]:
+            verdict = f"failed: {row['failure']}"
+        elif not is_within:
+            lost = 100 * (most - row["accuracy"])
             verdict = f"gives up {lost:.2f} points of accuracy"
         else:
-            more = 100 * (result["ece"] - results[tuning.best]["ece"])
+            more = 100 * (row["ece"] - best["ece"])
             verdict = f"ECE higher by {more:.2f} points"
-        rows.append(
-            {
-                "trial": name,
-                **{p.name: trial.params[p.name] for p in tuning.space},
-                "accuracy": result.get("accuracy"),
-                "ece": result.get("ece"),
-                "seconds": round(trial.seconds, 1),
-                "verdict": verdict,
-            }
+        numbers = {key: row[key] for key in ("accuracy", "ece")}
+        verdict = {"verdict": verdict}
+        table.append(
+            {"trial": row["trial"], **row["params"], **numbers, **verdict}
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(table)
 
 
-def tuning_table(tuning):
-    """Returns the trials as a table for the terminal, in percent."""
-    table = tuning_rows(tuning).drop(columns=["trial", "seconds"])
-    for key in ("accuracy", "ece"):
-        table[key] = [
-            "-" if pd.isna(value) else f"{100 * value:.2f}"
-            for value in table[key]
-        ]
-    width = table["verdict"].str.len().max()
-    table["verdict"] = table["verdict"].str.ljust(width)
-    table = table.rename(
-        columns={"ece": "ECE", "verdict": "verdict".ljust(width)}
-    )
-    text = table.to_string(index=False, float_format="{:g}".format, col_space=8)
-    return "\n".join(line.rstrip() for line in text.splitlines())
+def write_tuning(config, space, rows, output_dir):
+    """Writes `trials.csv` and `best.json`, and returns the latter's contents.
 
-
-def write_tuning(config, tuning, output_dir):
-    """Writes `trials.csv` and `best.json`.
-
-    Args:
-        config: The configuration that was tuned.
-        tuning: The result of `tune`.
-        output_dir: The tuning's folder.
-
-    Returns:
-        The contents of `best.json`: `objective`, `data`, `overrides` (values by
-        their path in the configuration), `flags` (the same for a training
-        script), `calibration` (the trial's measures on the calibration split),
-        `trial`, and `config` (the whole configuration with these values).
+    `best.json` has the `objective`, the `data`, `overrides` (values by key),
+    `flags` (the same for a training script), `calibration` (the trial's
+    measures), `trial`, and `config` (the whole configuration).
     """
-    text = tuning_rows(tuning).to_csv(index=False, lineterminator="\n")
+    text = trials_table(rows).to_csv(index=False, lineterminator="\n")
     files.write_text(os.path.join(output_dir, "trials.csv"), text)
-    trial = tuning.trials[tuning.best]
-    overrides = {p.path: trial.params[p.name] for p in tuning.space}
+    row = best_trial(rows)
+    overrides = {p.key: row["params"][p.name] for p in space}
     best = {
-        "objective": run_name(config),
+        "objective": settings.objective(config),
         "data": config.data.name,
-        "trial": tuning.best,
+        "trial": row["trial"],
         "overrides": overrides,
-        "flags": " ".join(f"--config.{p}={v}" for p, v in overrides.items()),
-        "calibration": trial.result,
-        "config": with_params(config, tuning.space, trial.params).to_dict(),
+        "flags": " ".join(f"--config.{k}={v}" for k, v in overrides.items()),
+        "calibration": {key: row[key] for key in ("accuracy", "ece", "nll")},
+        "config": with_params(config, space, row["params"]).to_dict(),
     }
     text = json.dumps(best, indent=2)
-    files.write_text(os.path.join(output_dir, BEST), text + "\n")
+    files.write_text(os.path.join(output_dir, settings.BEST), text + "\n")
     return json.loads(text)
 
 
 def _sequential(space, limit, try_out):
     params = {
-        parameter.name: parameter.values[0]
-        if parameter.default is None
-        # Converted to one type, because 1 and 1.0 give different trial names.
-        else type(parameter.values[0])(parameter.default)
-        for parameter in space
+        p.name: p.values[0] if p.default is None else p.default for p in space
     }
-    found = {}
+    rows = []
     for parameter in space:
+        known = {row["trial"] for row in rows}
         new = {}
         for value in parameter.values:
             candidate = {**params, parameter.name: value}
-            # Known trials are not run again.
-            if trial_name(candidate) not in found:
+            if trial_name(candidate) not in known:
                 new[trial_name(candidate)] = candidate
-        found |= try_out(list(new.values())[: limit - len(found)])
-        params = found[best_trial(found)].params
-    return found
+        count = min(limit - len(rows), len(new))
+        rows += try_out(list(new.values())[:count])
+        params = best_trial(rows)["params"]
+    return rows
 
 
-class _JointSearch:
-    """A search over all parameters together, with a sampler of Optuna.
+def _joint(seed, space, limit, slots, try_out):
+    """Asks a sampler of Optuna for `slots` trials at a time.
 
-    The sampler stores its trials in `study.db` in the folder of the tuning.
-    Finished trials that are not in it, such as those of a sequential search,
-    are added.
+    The sampler's proposals are a function of the seed and of the results so
+    far, so that a search that is started again finds its own trials finished.
     """
-
-    def __init__(self, config, space, output_dir):
-        self._optuna = _import_optuna()
-        if "://" in str(output_dir):
-            raise ValueError(
-                "`strategy=joint` keeps a database beside the trials: "
-                "`output_dir` must be a local folder. "
-                f"Received: output_dir={str(output_dir)!r}"
-            )
-        self._states = self._optuna.trial.TrialState
-        self._config, self._space = config, space
-        self._trials_dir = os.path.join(output_dir, "trials")
-        self._ranges = {p.name: self._range(p) for p in space}
-        os.makedirs(output_dir, exist_ok=True)
-        path = os.path.join(os.path.abspath(output_dir), "study.db")
-        self._storage = self._optuna.storages.RDBStorage(f"sqlite:///{path}")
-        # Optuna does not allow different ranges in one study.
-        ranges = json.dumps({k: repr(v) for k, v in self._ranges.items()})
-        digest = hashlib.sha256(ranges.encode()).hexdigest()[:8]
-        self._study = self._optuna.create_study(
-            study_name=f"{run_name(config)} {digest}",
-            storage=self._storage,
-            directions=["minimize", "maximize"],  # The ECE, the accuracy.
-            load_if_exists=True,
-        )
-
-    def run(self, limit, batch, try_out):
-        """Returns the trials, at most `limit`, `batch` at a time."""
-        try:
-            self._add_finished_runs()
-            trials = self._trials()
-            known = [trial.user_attrs["params"] for trial in trials.values()]
-            # Stopped trials resume, and failed trials are run again.
-            found = try_out(known[:limit])
-            self._tell(found, trials)
-            self._add_finished_runs()
-            while len(found) < min(limit, self._count_choices()):
-                asked = self._ask(min(batch, limit - len(found)), found)
-                if not asked:
-                    break
-                new = try_out([t.user_attrs["params"] for t in asked.values()])
-                self._tell(new, asked)
-                found |= new
-            return found
-        finally:
-            self._storage.engine.dispose()
-
-    def _count_choices(self):
-        """Returns the number of possible trials, which may be infinite."""
-        counts = [
-            math.inf if p.is_number and len(p.values) > 1 else len(p.values)
-            for p in self._space
-        ]
-        return math.prod(counts)
-
-    def _trials(self):
-        """Returns the newest trial of every name, in the order of the names."""
-        return {
-            trial_name(trial.user_attrs["params"]): trial
-            for trial in self._study.get_trials()
-            if "params" in trial.user_attrs
-        }
-
-    def _ask(self, count, found):
-        """Returns trials with new parameters, by name."""
-        asked = {}
-        for attempt in range(_MOST_PROPOSALS):
-            # The seed depends on the number of earlier trials and not on the
-            # process, so that a resumed search makes the same proposals.
-            before = len(found) + len(asked)
-            seed = np.random.SeedSequence((self._config.seed, before, attempt))
-            self._study.sampler = self._optuna.samplers.TPESampler(
-                seed=int(seed.generate_state(1)[0])
-            )
-            trial = self._study.ask(self._ranges)
-            params = {p.name: _rounded(trial.params, p) for p in self._space}
-            name = trial_name(params)
-            if name in found or name in asked:
-                self._study.tell(trial, state=self._states.FAIL)
-                continue
-            trial.set_user_attr("params", params)
-            asked[name] = trial
-            if len(asked) == count:
-                break
-        return asked
-
-    def _tell(self, found, trials):
-        """Reports the results of trials to the sampler."""
-        for name, trial in found.items():
-            result = trial.result
-            self._study.tell(
-                trials[name].number,
-                result and [result["ece"], result["accuracy"]],
-                None if result else self._states.FAIL,
-                skip_if_finished=True,
-            )
-
-    def _add_finished_runs(self):
-        """Adds finished runs that the sampler does not know."""
-        trials = self._trials()
-        folder = files.as_path(self._trials_dir)
-        for run in sorted(folder.iterdir()) if folder.exists() else []:
-            # A running trial is reported when it has ended.
-            known = run.name in trials
-            if known and trials[run.name].state != self._states.FAIL:
-                continue
-            if not (run / "results.json").exists():
-                continue
-            there = json.loads((run / "config.json").read_text())
-            params = {p.name: get_path(there, p.path) for p in self._space}
-            here = with_params(self._config, self._space, params).to_dict()
-            if json.loads(json.dumps(here)) != there:
-                continue
-            result = measure_trial(run)
-            try:
-                trial = self._optuna.trial.create_trial(
-                    params=params,
-                    distributions=self._ranges,
-                    values=[result["ece"], result["accuracy"]],
-                    user_attrs={"params": params},
-                )
-            except ValueError:
-                continue  # Outside the ranges.
-            self._study.add_trial(trial)
-
-    def _range(self, parameter):
-        distributions, values = self._optuna.distributions, parameter.values
-        if not parameter.is_number:
-            return distributions.CategoricalDistribution(values)
-        whole = all(isinstance(value, int) for value in values)
-        kind = "IntDistribution" if whole else "FloatDistribution"
-        return getattr(distributions, kind)(
-            min(values), max(values), log=parameter.is_log
-        )
-
-
-def _import_optuna():
     try:
         import optuna
     except ImportError as error:
-        raise ImportError(
-            "`strategy=joint` needs the package optuna: "
+        raise ValueError(
+            "--strategy=joint needs the package optuna: "
             'pip install "caltrain_tf[tune]"'
         ) from error
-    # Optuna would otherwise log a message at every start.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
+    search = optuna.create_study(
+        directions=["minimize", "maximize"],  # The ECE, the accuracy.
+        sampler=optuna.samplers.TPESampler(seed=seed),
+    )
+    failed = optuna.trial.TrialState.FAIL
+    rows, names = [], set()
+    while len(rows) < limit:
+        asked = []
+        for _ in range(_MOST_PROPOSALS):
+            trial = search.ask()
+            params = {p.name: _suggest(trial, p) for p in space}
+            if trial_name(params) in names:
+                search.tell(trial, state=failed)
+                continue
+            names.add(trial_name(params))
+            asked.append((trial, params))
+            if len(asked) == min(max(slots, 1), limit - len(rows)):
+                break
+        if not asked:
+            break
+        new = try_out([params for _, params in asked])
+        for (trial, _), row in zip(asked, new, strict=True):
+            if row["failure"]:
+                search.tell(trial, state=failed)
+            else:
+                search.tell(trial, [row["ece"], row["accuracy"]])
+        rows += new
+    return rows
 
 
-def _rounded(params, parameter):
+def _suggest(trial, parameter):
     """Returns a proposed value; floats are rounded to four digits."""
-    value = params[parameter.name]
-    if not isinstance(value, float):
-        return value
-    low, high = min(parameter.values), max(parameter.values)
+    values = parameter.values
+    if any(isinstance(value, bool | str) for value in values):
+        return trial.suggest_categorical(parameter.name, values)
+    low, high = min(values), max(values)
+    log = parameter.name != "threshold" and low > 0
+    if all(isinstance(value, int) for value in values):
+        return trial.suggest_int(parameter.name, low, high, log=log)
+    value = trial.suggest_float(parameter.name, low, high, log=log)
     return min(max(float(f"{value:.4g}"), low), high)
 
 
-def _default_trials(space, strategy):
-    if strategy == "joint":
-        return _JOINT_TRIALS
-    first, *others = space
-    # The default of a later parameter was tried with the earlier parameters.
-    return len(first.values) + sum(
-        len(set(parameter.values) - {parameter.default}) for parameter in others
-    )
+def _row(params, run, outcome):
+    row = {"trial": trial_name(params), "params": params, "failure": ""}
+    row |= dict.fromkeys(("accuracy", "ece", "nll"), math.nan)
+    if outcome is not None:
+        row["failure"] = f"{outcome.failure}: {outcome.last_line}"
+        return row
+    row |= measure_trial(run.folder)
+    if not math.isfinite(row["ece"]):
+        row["failure"] = "the result is not finite"
+    return row
 
 
 def _describe(run):
@@ -485,27 +358,28 @@ def _describe(run):
     return f"accuracy {result['accuracy']:.2%}, ECE {result['ece']:.2%}"
 
 
-def _ended(params, run, reason):
-    """Returns the `Trial` of a run that has ended."""
-    result = None
-    if reason is None:
-        result = measure_trial(run.folder)
-        if not all(map(math.isfinite, result.values())):
-            parts = ", ".join(f"{key}={result[key]}" for key in result)
-            result, reason = None, f"the result is not finite: {parts}"
-    return Trial(params, result, reason, _seconds(run.folder))
+def _place(name):
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
-def _seconds(folder):
-    """Returns how long the processes of a run took, from its log."""
-    path = files.as_path(folder) / LOG
-    log = path.read_text() if path.exists() else ""
-    times = re.findall(r"^--- .* after ([0-9.]+) s$", log, re.M)
-    return sum(map(float, times)) if times else math.nan
+def _literal(text):
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
-def _interruption(number):
-    """Returns the exception for a signal, the same as for a single run."""
-    if number == signal.SIGINT:
-        return KeyboardInterrupt()
-    return training.Preempted()
+def _checked(config, key, values):
+    """Returns distinct values and the default, which runs can have."""
+    default = settings.flatten(config).get(key)
+    is_float = isinstance(default, float)
+    found = []
+    for value in values:
+        trial = copy.deepcopy(config)
+        if is_float and isinstance(value, int):
+            value = float(value)
+        settings.override(trial, {key: value}, "--config")
+        settings.check(trial)
+        build.loss(trial)
+        found.append(value)
+    return tuple(dict.fromkeys(found)), default

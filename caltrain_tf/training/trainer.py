@@ -823,7 +823,7 @@ def _check_made_in_scope(strategy, model, optimizer):
             "`model` must be built and have trainable variables. "
             f"Received: {model.name}, built={model.built}"
         )
-    variables = [*model.variables, optimizer.iterations]
+    variables = [*model.variables, *optimizer.variables[:1]]
     for variable in variables:
         if not strategy.extended.variable_created_in_scope(variable.value):
             raise ValueError(

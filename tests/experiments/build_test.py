@@ -5,10 +5,18 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.experiments import build
-from caltrain_tf.experiments.config import check_batch_size
 from tests.experiments.configs import CONFIGS, load
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py"))
+
+
+def make_trainer(config, steps=100, strategy=None, data=None):
+    strategy = strategy or tf.distribute.get_strategy()
+    data = data or build.data(config)
+    with strategy.scope():
+        model = build.model(config, data, config.init_from)
+        optimizer = build.optimizer(config, {"dataset_steps": steps})
+    return build.trainer(config, model, build.loss(config), optimizer, strategy)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -19,7 +27,7 @@ def test_every_configuration_names_real_things(name):
         for secondary in (None, *ct.losses.SECONDARY):
             config.loss.primary = primary
             config.loss.secondary = secondary
-            loss = build.build_loss(config)
+            loss = build.loss(config)
             assert loss.from_logits and loss.beta == config.loss.beta
             assert loss.primary.name == primary
             if secondary is not None:
@@ -33,22 +41,26 @@ def test_the_papers_recipe():
     assert load("cifar100").data.name == "cifar100"
     imagenet = load("imagenet")
     assert (imagenet.model, imagenet.epochs) == ("resnet-50", 90)
+    assert imagenet.batch_size == 512
 
 
 def test_options_reach_the_loss():
-    config = load("quickstart")
+    config = load("quickstart").lock()
     config.loss.secondary = "sb_ece"
     config.loss.options.sb_ece.temperature = 0.02
+    config.loss.options.sb_ece.lower = "chance"
     config.loss.beta = 0.5
-    assert build.build_loss(config).secondary.temperature == 0.02
-    alone = build.build_loss(config, ["secondary"])
+    secondary = build.loss(config).secondary
+    assert (secondary.temperature, secondary.lower) == (0.02, "chance")
+    alone = build.loss(config, ["secondary"])
     assert alone.primary is None and alone.beta == 0.5
-
-
-def test_a_mistyped_key_is_an_error():
-    config = load("quickstart").lock()
-    with pytest.raises(AttributeError, match="beta"):
-        config.loss.betta = 1.0
+    # The held-out part has the secondary loss.
+    config.interleaved.enabled = True
+    assert build.loss(config).secondary is None
+    config.loss.secondary = "mbls"
+    config.loss.options.mbls.margin = "wide"
+    with pytest.raises(ValueError, match="--config.loss.options.mbls: .*wide"):
+        build.loss(config, ["secondary"])
 
 
 def test_the_trainer_follows_the_configuration():
@@ -59,9 +71,7 @@ def test_the_trainer_follows_the_configuration():
     config.optimizer.warmup_epochs = 1
     config.optimizer.decay_epochs = (10, 13)
     config.optimizer.decay_ratio = 0.2
-    trainer = build.build_trainer(
-        config, tf.distribute.get_strategy(), build.build_data(config), 100
-    )
+    trainer = make_trainer(config)
     schedule = trainer.optimizer._learning_rate
     # The rate of a batch of 128 is 0.1, and this batch is of 64.
     assert float(schedule(100)) == pytest.approx(0.05)
@@ -77,7 +87,7 @@ def test_the_trainer_follows_the_configuration():
 
 def test_training_starts_from_a_file(tmp_path):
     config = load("quickstart")
-    dataset = build.build_data(config)
+    dataset = build.data(config)
     # A network of anyone's with these weights.
     plain = ct.models.get(
         config.model, num_classes=10, input_shape=dataset.image_shape
@@ -85,8 +95,7 @@ def test_training_starts_from_a_file(tmp_path):
     path = str(tmp_path / "model.keras")
     plain.save(path)
     config.init_from = path
-    strategy = tf.distribute.get_strategy()
-    trainer = build.build_trainer(config, strategy, dataset, 100)
+    trainer = make_trainer(config, data=dataset)
     for one, other in zip(
         plain.get_weights(), trainer.model.get_weights(), strict=True
     ):
@@ -95,15 +104,41 @@ def test_training_starts_from_a_file(tmp_path):
     with pytest.raises(
         ValueError, match=r"has 2; .* \(2, 3\) instead of \(3, "
     ):
-        build.build_trainer(config, strategy, dataset, 100)
+        make_trainer(config, data=dataset)
     config.init_from = str(tmp_path / "none.keras")
     with pytest.raises(ValueError, match="cannot be loaded.*none.keras"):
-        build.build_trainer(config, strategy, dataset, 100)
+        make_trainer(config, data=dataset)
 
 
 def test_replicas_share_a_batch(two_replicas):
     config = load("quickstart")
-    check_batch_size(config, two_replicas)
     config.batch_size = 33
-    with pytest.raises(ValueError, match="batch_size .* replicas, 2. .*: 33"):
-        check_batch_size(config, two_replicas)
+    with pytest.raises(ValueError, match="multiple of .* replicas, 2. .*: 33"):
+        make_trainer(config, strategy=two_replicas)
+
+
+@pytest.mark.parametrize(
+    "precision, accumulate", [("float32", 3), ("mixed_float16", 1)]
+)
+def test_precision_and_accumulated_gradients(precision, accumulate):
+    config = load("quickstart")
+    config.precision = precision
+    config.data.train_split = "train[:96]"
+    config.batch_size, config.accumulate_steps = 48, accumulate
+    config.optimizer.warmup_epochs = 0
+    config.optimizer.decay_epochs = ()
+    config.steps_per_execution = 1
+    data = build.data(config)
+    batches = build.training_input(config, data)
+    assert batches["dataset_steps"] == 2 * accumulate
+    trainer = make_trainer(config, batches["dataset_steps"], data=data)
+    before = trainer.model.get_weights()
+    rows = trainer.fit(**batches, epochs=1, verbose=False)
+    assert np.isfinite(rows[0]["train/loss"])
+    if accumulate > 1:
+        # The weights change after three micro-batches, for the second time.
+        assert int(trainer.optimizer.iterations) == 2
+    after = trainer.model.get_weights()
+    assert any(
+        (one != two).any() for one, two in zip(before, after, strict=True)
+    )

@@ -10,8 +10,7 @@ import time
 
 
 def main():
-    job = json.loads(sys.stdin.readline())
-    folder, config = pathlib.Path(job["folder"]), job["config"]
+    folder, config = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
     act = config.get("act", "")
     (folder / "config.json").write_text(json.dumps(config))
     variables = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")

@@ -1,27 +1,31 @@
 """Runs whose program takes no time, for the tests of pools and studies."""
 
+import json
 import pathlib
-import sys
 import time
 
-from caltrain_tf.experiments.config import Run
+from caltrain_tf.experiments.pool import Run
 
-COMMAND = (sys.executable, str(pathlib.Path(__file__).with_name("fake_run.py")))
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def make_run(folder, seed, act="", objective="nll", **config):
     """A run of `fake_run.py`."""
+    config = {
+        "seed": seed,
+        "epochs": 4,
+        "act": act,
+        "loss": {"primary": objective, "secondary": None},
+        "interleaved": {"enabled": False},
+        **config,
+    }
+    folder = str(folder / objective / f"seed{seed}")
+    program = "tests/experiments/fake_run.py"
     return Run(
         f"{objective} seed {seed}",
-        {
-            "seed": seed,
-            "epochs": 4,
-            "act": act,
-            "loss": {"primary": objective, "secondary": None},
-            "interleaved": {"enabled": False},
-            **config,
-        },
-        str(folder / objective / f"seed{seed}"),
+        config,
+        folder,
+        ((program, folder, json.dumps(config)),),
     )
 
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caltrain_tf.experiments import shift, train
+from caltrain_tf.experiments import shift
 from tests.data.conftest import store
-from tests.experiments.configs import tiny
+from tests.experiments.configs import tiny, train
 
 # So short a training determines no temperature.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -72,7 +72,7 @@ def test_a_run_on_any_images_of_tensorflow_datasets(tmp_path, images):
     }
     store(tmp_path, "shapes", "1.0.0", {"train": examples}, features)
     results = train(
-        config_of("shapes"), str(tmp_path / "run"), data_dir=str(tmp_path)
+        config_of("shapes"), str(tmp_path / "run"), f"--data_dir={tmp_path}"
     )
     assert 0 <= results["accuracy"] <= 1
     network = keras.saving.load_model(tmp_path / "run" / "model.keras")

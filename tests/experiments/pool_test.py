@@ -1,4 +1,4 @@
-import concurrent.futures
+import dataclasses
 import os
 import pathlib
 import signal
@@ -10,10 +10,10 @@ import threading
 
 import pytest
 
-from caltrain_tf import files, training
+from caltrain_tf import files
 from caltrain_tf.experiments import pool as room
 from caltrain_tf.experiments.study import do_runs, unfinished
-from tests.experiments.fake_runs import COMMAND, make_run, starts, wait_for
+from tests.experiments.fake_runs import ROOT, make_run, starts, wait_for
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def gpus(monkeypatch):
 def test_a_future_says_how_a_process_ended(tmp_path):
     acts = ("", "fail", "die")
     runs = [make_run(tmp_path, seed, act) for seed, act in enumerate(acts)]
-    with room.LocalPool(command=COMMAND) as pool:
+    with room.LocalPool(ROOT) as pool:
         well, failed, died = [
             future.result() for future in [pool.submit(run) for run in runs]
         ]
@@ -59,7 +59,7 @@ def test_slots_share_the_processor_and_the_gpus(tmp_path, monkeypatch, gpus):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
     gpus(4)
     runs = [make_run(tmp_path, seed, "wait") for seed in (0, 1)]
-    with room.LocalPool(parallel=2, command=COMMAND) as pool:
+    with room.LocalPool(ROOT, parallel=2) as pool:
         futures = [pool.submit(run) for run in runs]
         # Both are there at the same time.
         wait_for(lambda: all(starts(run) for run in runs))
@@ -72,7 +72,7 @@ def test_slots_share_the_processor_and_the_gpus(tmp_path, monkeypatch, gpus):
 
 def test_which_gpus_a_slot_has(monkeypatch, gpus):
     def of_slots(*arguments):
-        return list(room._gpus_of_slots(*arguments))
+        return list(room.gpus_of_slots(*arguments))
 
     gpus(0)
     assert of_slots(2, None) == [None, None]
@@ -83,33 +83,25 @@ def test_which_gpus_a_slot_has(monkeypatch, gpus):
     assert of_slots(2, 0) == ["", ""]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-7")
     assert of_slots(2, 1) == ["5", "GPU-7"]
-    with pytest.raises(ValueError, match="`parallel`.*`num_gpus`.*2 GPUs on"):
+    with pytest.raises(ValueError, match="needs 4 GPUs. Received: 2 on"):
         of_slots(2, 2)
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="parallel=0"):
-        room.LocalPool(parallel=0)
-    with pytest.raises(ValueError, match="`tpu`.*`parallel` must be 1.*=2"):
-        room.LocalPool(parallel=2, tpu="local")
-    with pytest.raises(ValueError, match="run_cpus=0"):
-        room.RayPool("auto", run_cpus=0)
-    with pytest.raises(ValueError, match="run_gpus=-1"):
-        room.RayPool("auto", run_gpus=-1)
+    with pytest.raises(ValueError, match="--tpu.*--parallel must be 1.*=2"):
+        room.LocalPool(ROOT, parallel=2, tpu="local")
     with pytest.raises(ValueError, match="tpu='far-away'"):
-        room.RayPool("auto", tpu="far-away")
+        room.RayPool(ROOT, "auto", tpu="far-away")
 
 
 def test_a_pool_that_is_left_stops_its_runs(tmp_path):
     runs = [make_run(tmp_path, seed, "wait") for seed in (0, 1)]
-    with room.LocalPool(command=COMMAND) as pool:
+    with room.LocalPool(ROOT) as pool:
         futures = [pool.submit(run) for run in runs]
         metrics = pathlib.Path(runs[0].folder, "metrics.jsonl")
         wait_for(metrics.exists)
-    for future in futures:
-        with pytest.raises(concurrent.futures.CancelledError):
-            future.result()
-    assert not starts(runs[1])
+    assert futures[0].result().failure == "exit code 143"
+    assert futures[1].cancelled() and not starts(runs[1])
     with pytest.raises(ProcessLookupError):
         os.kill(int(starts(runs[0])[0][0]), 0)
 
@@ -118,13 +110,11 @@ def test_runs_stop_when_their_study_was_killed(tmp_path):
     run = make_run(tmp_path, 0, "wait")
     program = textwrap.dedent(
         f"""
-        import os, runpy, sys, time, types
+        import os, runpy
         # The file alone, without the seconds that the package takes to import.
-        sys.modules["caltrain_tf"] = types.SimpleNamespace(checks=None)
-        Process = runpy.run_path({room.__file__!r})["_Process"]
-        job = dict(folder={run.folder!r}, config={run.config!r})
-        process = Process(job, dict(os.environ), {COMMAND!r})
-        time.sleep(600)
+        room = runpy.run_path({room.__file__!r})
+        run = room["Run"]({run.name!r}, {{}}, {run.folder!r}, {run.commands!r})
+        room["execute"](run, {str(ROOT)!r}, dict(os.environ))
         """
     )
     process = subprocess.Popen([sys.executable, "-c", program])
@@ -135,60 +125,23 @@ def test_runs_stop_when_their_study_was_killed(tmp_path):
 
 
 def test_the_log_of_a_run_in_a_bucket(tmp_path):
-    program = "import sys; sys.stdin.readline(); print('hello')"
-    job = {"folder": "ram://pool/run"}
+    (tmp_path / "hello.py").write_text("print('hello')")
+    (tmp_path / "fail.py").write_text("exit(3)")
+    commands = ("hello.py",), ("fail.py",), ("hello.py",)
+    run = room.Run("", {}, "ram://pool/run", commands)
     for _ in range(2):
-        process = room._Process(
-            job, dict(os.environ), (sys.executable, "-c", program)
-        )
-        process.wait()
-        assert process.end()["last_line"] == "hello"
+        outcome = room.execute(run, tmp_path, dict(os.environ))
+        # The third command does not follow a second one that fails.
+        assert (outcome.failure, outcome.last_line) == ("exit code 3", "hello")
     log = files.as_path("ram://pool/run/log.txt").read_text()
-    assert log.count("--- 20") == log.count("--- done after") == 2
+    assert log.count("--- 20") == log.count("--- exit code 3 after") == 2
     assert log.count("hello\n") == 2
-
-
-def test_a_run_waits_for_the_process_that_holds_its_folder(
-    tmp_path, monkeypatch
-):
-    run = make_run(tmp_path, 0)
-    held = threading.Event()
-    calls = []
-
-    def train(config, folder, data_dir, strategy):
-        calls.append(config.to_dict())
-        if len(calls) == 1:
-            # Another process was faster.
-            raise ValueError("The folder is in use by another process.")
-        return {}
-
-    def hold():
-        with training.RunFolder(run.folder, run.config):
-            held.set()
-            # Long enough for `do` to be waiting, not needed for it to pass.
-            threading.Event().wait(0.3)
-            assert not calls
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    monkeypatch.setattr("caltrain_tf.experiments.train", train)
-    room.do(run)
-    thread.join()
-    assert calls == [run.config] * 2
-
-    def fail(*arguments):
-        raise ValueError("another mistake")
-
-    monkeypatch.setattr("caltrain_tf.experiments.train", fail)
-    with pytest.raises(ValueError, match="another mistake"):
-        room.do(run)
 
 
 def test_ray_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r'pip install "caltrain_tf\[ray\]"'):
-        room.RayPool("auto")
+    with pytest.raises(ValueError, match=r'pip install "caltrain_tf\[ray\]"'):
+        room.RayPool(ROOT, "auto")
 
 
 def is_gone(pid):
@@ -206,7 +159,7 @@ def test_a_ray_cluster_that_is_not_there():
         address = f"localhost:{free.getsockname()[1]}"
         # Nobody listens.
         with pytest.raises(ValueError, match=f"ray='{address}', where.*refus"):
-            room.RayPool(address)
+            room.RayPool(ROOT, address)
 
 
 @pytest.fixture
@@ -216,7 +169,11 @@ def cluster(monkeypatch):
     import ray
     from ray.cluster_utils import Cluster
 
-    options = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+    options = {
+        "num_cpus": 1,
+        "object_store_memory": 80 * 2**20,
+        "resources": {"TPU": 4},
+    }
     cluster = Cluster(
         initialize_head=True,
         head_node_args={**options, "include_dashboard": False},
@@ -227,11 +184,24 @@ def cluster(monkeypatch):
     cluster.shutdown()
 
 
+def on_nodes(run):
+    ((_, *arguments),) = run.commands
+    commands = (("baselines/fake_run.py", *arguments),)
+    return dataclasses.replace(run, commands=commands)
+
+
 def test_a_node_that_dies_costs_no_run(tmp_path, cluster, capfd):
     """All of Ray in one test: a cluster takes seconds to start."""
     runs = [make_run(tmp_path, seed, "wait") for seed in (0, 1, 2)]
     runs.append(make_run(tmp_path, 3, "fail"))
     (other,) = cluster.worker_nodes
+    # The nodes get these folders of the repository alone.
+    root = tmp_path / "repository"
+    for name in ("baselines", "caltrain_tf", "configs", "tests"):
+        (root / name).mkdir(parents=True)
+    program = (ROOT / runs[0].commands[0][0]).read_text()
+    (root / "baselines" / "fake_run.py").write_text(program)
+    runs = [on_nodes(run) for run in runs]
 
     def lose_a_node():
         # One on each node.
@@ -241,25 +211,26 @@ def test_a_node_that_dies_costs_no_run(tmp_path, cluster, capfd):
         wait_for(lambda: any(map(is_gone, processes)))
         (tmp_path / "nll" / "go").touch()
 
-    with room.RayPool(cluster.address, command=COMMAND) as pool:
+    with room.RayPool(root, cluster.address, resources={"TPU": 4}) as pool:
         assert pool.slots == 2
         thread = threading.Thread(target=lose_a_node)
         thread.start()
-        outcome = do_runs(runs, pool)
+        failures = do_runs(runs, pool)
         thread.join()
-        assert [failure.run for failure in outcome.failures] == runs[3:]
-        assert outcome.failures[0].reason == "exit code 1"
-        assert outcome.failures[0].last_line == "ValueError: no such thing"
+        assert list(failures) == runs[3:]
+        assert failures[runs[3]].failure == "exit code 1"
+        assert failures[runs[3]].last_line == "ValueError: no such thing"
         assert unfinished(runs) == runs[3:]
         # The node's run was started again, and no other was.
         assert sorted(len(starts(run)) for run in runs) == [1, 1, 1, 2]
         (lost,) = [run for run in runs if len(starts(run)) == 2]
         assert lost in runs[:3]
-        assert not do_runs(runs[:3], pool).failures
+        assert not do_runs(runs[:3], pool)
         assert sorted(len(starts(run)) for run in runs) == [1, 1, 1, 2]
 
         # Ctrl-C stops what is running, and what is waiting.
         more = [make_run(tmp_path, seed, "wait", "mse") for seed in (0, 1)]
+        more = [on_nodes(run) for run in more]
 
         def interrupt():
             wait_for(lambda: any(starts(run) for run in more))
@@ -268,12 +239,11 @@ def test_a_node_that_dies_costs_no_run(tmp_path, cluster, capfd):
 
         thread = threading.Thread(target=interrupt)
         thread.start()
-        outcome = do_runs(more, pool)
+        with pytest.raises(KeyboardInterrupt):
+            do_runs(more, pool)
         thread.join()
-        assert outcome.stopped_by == signal.SIGINT and not outcome.failures
         (stopped,) = [run for run in more if starts(run)]
-        log = pathlib.Path(stopped.folder, "log.txt").read_text()
-        assert "--- exit code 143 after" in log
+        assert pathlib.Path(stopped.folder, "asked").exists()
     said = capfd.readouterr().err
     assert "FAILED, exit code 1: ValueError: no such thing" in said
     assert "Stopping 1 runs, with checkpoints" in said

@@ -7,9 +7,9 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import files
-from caltrain_tf.experiments import shift, train
+from caltrain_tf.experiments import shift
 from tests.baselines.scripts import run_here
-from tests.experiments.configs import tiny
+from tests.experiments.configs import tiny, train
 
 # So short a training determines no temperature.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

@@ -10,8 +10,13 @@ from scipy import stats
 
 from caltrain_tf import files
 from caltrain_tf.experiments.pool import LocalPool
-from caltrain_tf.experiments.study import do_runs, summary_table, unfinished
-from tests.experiments.fake_runs import COMMAND, make_run, starts, wait_for
+from caltrain_tf.experiments.study import (
+    do_runs,
+    failure_text,
+    summary_table,
+    unfinished,
+)
+from tests.experiments.fake_runs import ROOT, make_run, starts, wait_for
 
 
 class Terminal(io.StringIO):
@@ -21,18 +26,18 @@ class Terminal(io.StringIO):
 
 def do(runs, parallel=1, stream=None):
     stream = io.StringIO() if stream is None else stream
-    with LocalPool(parallel, command=COMMAND) as pool:
-        outcome = do_runs(runs, pool, stream=stream)
-    return outcome, stream.getvalue()
+    with LocalPool(ROOT, parallel) as pool:
+        failures = do_runs(runs, pool, stream=stream)
+    return failures, stream.getvalue()
 
 
 def test_finished_runs_are_skipped(tmp_path):
     runs = [make_run(tmp_path, seed) for seed in (0, 1)]
-    outcome, text = do(runs[:1])
-    assert not outcome.failures and outcome.stopped_by is None
+    failures, text = do(runs[:1])
+    assert not failures
     assert text == "nll seed 0: accuracy 1.00%, ECE 1.00%, 0s (1/1)\n"
     assert unfinished(runs) == runs[1:]
-    outcome, text = do(runs)
+    _, text = do(runs)
     assert text == "nll seed 1: accuracy 2.00%, ECE 2.00%, 0s (2/2)\n"
     assert [len(starts(run)) for run in runs] == [1, 1]
     assert do(runs)[1] == ""
@@ -57,17 +62,18 @@ def test_failures_do_not_stop_the_others(tmp_path):
     runs.append(make_run(tmp_path, 0, objective="mse"))
     with pytest.raises(NotADirectoryError):
         os.makedirs(runs[-1].folder)
-    outcome, text = do(runs)
-    assert [failure.reason for failure in outcome.failures] == [
+    failures, text = do(runs)
+    assert [outcome.failure for outcome in failures.values()] == [
         "exit code 1",
         "killed by SIGKILL",
         "ended without its results",
         "NotADirectoryError",
     ]
-    assert str(outcome.failures[0]) == (
+    assert failure_text(failures).startswith(
         "nll seed 0: exit code 1\n"
         "    ValueError: no such thing\n"
-        f"    {tmp_path}/nll/seed0/log.txt"
+        f"    {tmp_path}/nll/seed0/log.txt\n"
+        "nll seed 1: killed by SIGKILL\n"
     )
     assert (
         "seed 0: FAILED, exit code 1: ValueError: no such thing (1/5)" in text
@@ -81,6 +87,7 @@ def test_failures_do_not_stop_the_others(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_runs_and_the_same_study_goes_on(tmp_path, number):
     runs = [make_run(tmp_path, seed, "wait") for seed in (0, 1, 2)]
+    stream = io.StringIO()
 
     def interrupt():
         for run in runs[:2]:
@@ -89,14 +96,18 @@ def test_a_signal_stops_the_runs_and_the_same_study_goes_on(tmp_path, number):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    outcome, text = do(runs, parallel=2)
+    # As after a signal to a single run.
+    error = KeyboardInterrupt if number == signal.SIGINT else SystemExit
+    with pytest.raises(error):
+        do(runs, parallel=2, stream=stream)
     thread.join()
-    assert outcome.stopped_by == number and not outcome.failures
-    assert text == "Stopping 2 runs, with checkpoints. Again to kill them.\n"
+    assert stream.getvalue() == (
+        "Stopping 2 runs, with checkpoints. Again to kill them.\n"
+    )
     assert [len(starts(run)) for run in runs] == [1, 1, 0]
     (tmp_path / "nll" / "go").touch()
-    outcome, _ = do(runs, parallel=2)
-    assert not outcome.failures and not unfinished(runs)
+    failures, _ = do(runs, parallel=2)
+    assert not failures and not unfinished(runs)
     assert [len(starts(run)) for run in runs] == [2, 2, 1]
 
 
@@ -112,9 +123,9 @@ def test_a_second_signal_kills(tmp_path):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    outcome, _ = do([run])
+    with pytest.raises(KeyboardInterrupt):
+        do([run])
     thread.join()
-    assert outcome.stopped_by == signal.SIGINT and not outcome.failures
     with pytest.raises(ProcessLookupError):
         os.kill(int(starts(run)[0][0]), 0)
 

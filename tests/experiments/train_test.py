@@ -13,10 +13,14 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.experiments import build, shift, train
-from caltrain_tf.experiments.train import epochs_done, read_results, save_figure
+from caltrain_tf.experiments import build, shift
+from caltrain_tf.experiments.experiment import (
+    epochs_done,
+    read_results,
+    save_figure,
+)
 from tests.baselines.scripts import ROOT, run_here, start
-from tests.experiments.configs import TINY_FLAGS, tiny
+from tests.experiments.configs import TINY_FLAGS, tiny, train
 from tests.training.workers_test import ends, start_workers
 
 
@@ -107,12 +111,12 @@ def test_interleaved_training(interleaved):
     assert (folder / "reliability.png").read_bytes()[1:4] == b"PNG"
     assert list((folder / "summaries").iterdir())
     # Once it is finished, nothing is read but its results.
-    assert train(config, folder, data_dir="/none", strategy=False) == results
+    assert train(config, folder, "--data_dir=/none", "--tpu=none") == results
 
 
 def test_networks_of_a_run_load_in_a_fresh_process(interleaved, tmp_path):
     folder, results, config = interleaved
-    data = build.build_data(config)
+    data = build.data(config)
     images, _, _ = next(iter(data.eval_batches("test", 32)))
     np.save(tmp_path / "images.npy", images)
     program = f"""if True:
@@ -150,7 +154,7 @@ def small(tmp_path_factory):
         ]
     )
     # By least squares.
-    data = build.build_data(tiny())
+    data = build.data(tiny())
     images, labels, _ = next(iter(data.eval_batches("train", 96)))
     normalize = keras.layers.Rescaling(**data.rescaling)
     rows = keras.Model(network.inputs, network.layers[-1].input)

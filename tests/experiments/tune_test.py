@@ -15,7 +15,6 @@ from caltrain_tf import files
 from caltrain_tf.experiments import statistics
 from caltrain_tf.experiments import tune as room
 from caltrain_tf.experiments.pool import Outcome
-from caltrain_tf.experiments.search import trial_name
 from tests.experiments.configs import load
 
 SEARCH = {
@@ -68,14 +67,12 @@ class CheapPool:
         self.names.append(os.path.basename(run.folder))
         failure = ""
         folder = pathlib.Path(run.folder)
-        files.write_text(folder / "config.json", json.dumps(run.config))
         if len(self.names) in self._fail:
             failure = "exit code 1"
         else:
             config = ml_collections.ConfigDict(run.config)
             results = json.dumps(self._function(config))
             files.write_text(folder / "results.json", results)
-        files.write_text(folder / "log.txt", "--- done after 1.5 s\n")
         future.set_result(Outcome(failure, "no memory", 1.5))
         return future
 
@@ -100,7 +97,13 @@ def read(folder, name):
 
 
 def quiet_tune(config, folder, pool, **options):
-    return room.tune(config, folder, pool, stream=io.StringIO(), **options)
+    """The rows of a tuning, and the parameters of its best trial."""
+    _, rows = room.tune(config, folder, pool, stream=io.StringIO(), **options)
+    return rows, room.best_trial(rows)["params"]
+
+
+def names(rows):
+    return [row["trial"] for row in rows]
 
 
 def naive(config, seed):
@@ -141,26 +144,24 @@ def naive(config, seed):
 def test_one_parameter_after_the_other(tmp_path, seed, secondary):
     config = make_config(secondary)
     pool = CheapPool(lambda config: measure(config, seed))
-    tuning = quiet_tune(config, tmp_path, pool)
-    best, results = naive(config, seed)
-    assert tuning.trials[tuning.best].params == best
-    names = [trial_name(dict(params)) for params in results]
+    rows, best = quiet_tune(config, tmp_path, pool)
+    expected, results = naive(config, seed)
+    assert best == expected
     # Each once, in this order, and none twice.
-    assert pool.names == list(tuning.trials) == names
-    for trial, result in zip(
-        tuning.trials.values(), results.values(), strict=True
-    ):
-        assert trial.result == result and trial.seconds == 1.5
+    trials = [room.trial_name(dict(params)) for params in results]
+    assert pool.names == names(rows) == trials
+    for row, result in zip(rows, results.values(), strict=True):
+        assert {key: row[key] for key in result} == result
     # Three of the first parameter, and two more of each that follows.
     stages = {"s_avuc": 4, "sb_ece": 3, "mmce": 2}[secondary]
-    assert len(names) == 2 * stages + 1
+    assert len(rows) == 2 * stages + 1
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "joint"])
 def test_a_stopped_tuning_goes_on_where_it_was(tmp_path, strategy):
     options = {"strategy": strategy, "trials": 12}
     config = make_config()
-    whole = quiet_tune(config, tmp_path / "whole", CheapPool(), **options)
+    whole, best = quiet_tune(config, tmp_path / "whole", CheapPool(), **options)
     # A joint search is at random first, and then it is not.
     stops = {"sequential": (0, 2, 8), "joint": (11,)}[strategy]
     for stop in stops:
@@ -168,45 +169,33 @@ def test_a_stopped_tuning_goes_on_where_it_was(tmp_path, strategy):
         first, second = CheapPool(stop_at=stop), CheapPool()
         with pytest.raises(KeyboardInterrupt):
             quiet_tune(config, folder, first, **options)
-        tuning = quiet_tune(config, folder, second, **options)
-        assert first.names + second.names == list(whole.trials)
-        assert (tuning.best, list(tuning.trials)) == (
-            whole.best,
-            list(whole.trials),
-        )
+        rows, again = quiet_tune(config, folder, second, **options)
+        assert first.names + second.names == names(whole) == names(rows)
+        assert again == best
     never = CheapPool(stop_at=0)
-    again = quiet_tune(config, tmp_path / "whole", never, **options)
-    assert again.best == whole.best
+    assert quiet_tune(config, tmp_path / "whole", never, **options)[1] == best
 
 
 def test_the_most_trials(tmp_path):
     config = make_config("mmce")
     pool = CheapPool()
-    whole = list(quiet_tune(config, tmp_path / "whole", CheapPool()).trials)
+    whole, _ = quiet_tune(config, tmp_path / "whole", CheapPool())
     for most in (1, 3, 4):
         # More may be asked for later.
-        tuning = quiet_tune(config, tmp_path / "some", pool, trials=most)
-        assert pool.names == list(tuning.trials) == whole[:most]
-    assert list(quiet_tune(config, tmp_path / "some", pool).trials) == whole
-    with pytest.raises(ValueError, match="`trials` must be.*Received"):
-        quiet_tune(config, tmp_path / "some", pool, trials=0)
+        rows, _ = quiet_tune(config, tmp_path / "some", pool, trials=most)
+        assert pool.names == names(rows) == names(whole)[:most]
+    rows, _ = quiet_tune(config, tmp_path / "some", pool)
+    assert names(rows) == names(whole)
 
 
-@pytest.mark.parametrize("strategy", ["sequential", "joint"])
-def test_more_values_in_the_same_folder(tmp_path, strategy):
-    options = {"strategy": strategy, "trials": 6}
+def test_more_values_in_the_same_folder(tmp_path):
     config = make_config("mmce", beta=(1.0, 2.0))
-    first = quiet_tune(config, tmp_path, CheapPool(), **options)
+    first, _ = quiet_tune(config, tmp_path, CheapPool())
     pool = CheapPool()
     config = make_config("mmce", beta=(1.0, 0.0, 30.0))
-    tuning = quiet_tune(config, tmp_path, pool, **options)
-    assert not set(pool.names) & set(first.trials)
-    if strategy == "sequential":
-        assert tuning.trials[tuning.best].params == naive(config, 0)[0]
-    else:
-        # Trials that are there count, where they are of the new ranges.
-        assert set(first.trials) == set(tuning.trials)
-        assert not pool.names
+    _, best = quiet_tune(config, tmp_path, pool)
+    assert not set(pool.names) & set(names(first))
+    assert best == naive(config, 0)[0]
 
 
 def test_another_configuration_is_refused(tmp_path):
@@ -223,21 +212,18 @@ def test_another_configuration_is_refused(tmp_path):
 def test_failed_trials_are_left_out_and_tried_again(tmp_path, strategy):
     options = {"strategy": strategy, "trials": 5}
     config = make_config("mmce")
-    tuning = quiet_tune(config, tmp_path, CheapPool(fail=[2]), **options)
-    failed = list(tuning.trials)[1]
-    assert tuning.trials[failed].reason == "exit code 1: no memory"
-    rows = room.tuning_rows(tuning).set_index("trial")
-    assert rows["verdict"][failed] == "failed: exit code 1: no memory"
-    assert np.isnan(rows["accuracy"][failed])
-    assert "- failed: exit code 1" in " ".join(
-        room.tuning_table(tuning).split()
-    )
+    rows, _ = quiet_tune(config, tmp_path, CheapPool(fail=[2]), **options)
+    failed = rows[1]
+    assert failed["failure"] == "exit code 1: no memory"
+    table = room.trials_table(rows)
+    assert table["verdict"][1] == "failed: exit code 1: no memory"
+    assert np.isnan(table["accuracy"][1])
     again = CheapPool()
-    tuning = quiet_tune(config, tmp_path, again, **options)
-    assert again.names[0] == failed and tuning.trials[failed].result
+    rows, best = quiet_tune(config, tmp_path, again, **options)
+    assert again.names[0] == failed["trial"] and not rows[1]["failure"]
     never = CheapPool(stop_at=0)
-    assert quiet_tune(config, tmp_path, never, **options).best == tuning.best
-    with pytest.raises(RuntimeError, match="All trials failed.*no memory"):
+    assert quiet_tune(config, tmp_path, never, **options)[1] == best
+    with pytest.raises(ValueError, match="All trials failed.*no memory"):
         pool = CheapPool(fail=range(99))
         quiet_tune(config, tmp_path / "bad", pool, **options)
 
@@ -247,53 +233,32 @@ def test_results_that_are_not_finite_are_failures(tmp_path):
         result = measure(config)
         return result | {"ece": math.nan} if config.loss.beta == 3 else result
 
-    tuning = quiet_tune(make_config("mmce"), tmp_path, CheapPool(sometimes))
-    reasons = [t.reason for t in tuning.trials.values() if not t.result]
-    assert reasons and all("not finite: " in reason for reason in reasons)
+    rows, _ = quiet_tune(make_config("mmce"), tmp_path, CheapPool(sometimes))
+    failures = {row["failure"] for row in rows}
+    assert failures == {"", "the result is not finite"}
 
 
 def test_a_joint_search(tmp_path):
     config = make_config()
     options = {"strategy": "joint", "trials": 12}
-    tuning = quiet_tune(config, tmp_path / "one", CheapPool(), **options)
-    assert len(tuning.trials) == 12
-    for trial in tuning.trials.values():
-        for name, value in trial.params.items():
+    rows, best = quiet_tune(config, tmp_path / "one", CheapPool(), **options)
+    assert len(rows) == 12
+    for row in rows:
+        for name, value in row["params"].items():
             assert SEARCH[name][0] <= value <= SEARCH[name][-1]
             assert value == float(f"{value:.4g}")
-    rows = [
-        {"name": name, **trial.result} for name, trial in tuning.trials.items()
-    ]
-    assert tuning.best == statistics.best_within_accuracy(rows)["name"]
+    assert best == statistics.best_within_accuracy(rows)["params"]
     config.seed = 1
     # Several at a time are different ones.
-    other = quiet_tune(config, tmp_path / "two", CheapPool(slots=5), **options)
-    assert len(other.trials) == 12
-    assert set(other.trials).isdisjoint(tuning.trials)
-    with pytest.raises(ValueError, match="`output_dir` must be a local.*gs:"):
-        quiet_tune(config, "gs://bucket/folder", CheapPool(), **options)
-
-
-def test_a_joint_search_knows_the_runs_of_another_search(tmp_path):
-    config = make_config("mmce")
-    first = quiet_tune(config, tmp_path, CheapPool())
-    pool = CheapPool()
-    options = {"strategy": "joint", "trials": len(first.trials) + 2}
-    tuning = quiet_tune(config, tmp_path, pool, **options)
-    assert set(first.trials) < set(tuning.trials)
-    assert len(pool.names) == 2
-    # Without its database it still knows them all.
-    (tmp_path / "study.db").unlink()
-    never = CheapPool(stop_at=0)
-    assert quiet_tune(config, tmp_path, never, **options).best == tuning.best
-
-
-def test_a_joint_search_between_equal_extremes_ends(tmp_path):
-    single = {name: (values[0],) for name, values in SEARCH.items()}
-    tuning = quiet_tune(
-        make_config(**single), tmp_path, CheapPool(), strategy="joint"
+    other, _ = quiet_tune(
+        config, tmp_path / "two", CheapPool(slots=5), **options
     )
-    assert len(tuning.trials) == 1
+    assert len(other) == 12 and set(names(other)).isdisjoint(names(rows))
+    single = {name: (values[0],) for name, values in SEARCH.items()}
+    rows, _ = quiet_tune(
+        make_config(**single), tmp_path / "3", CheapPool(), strategy="joint"
+    )
+    assert len(rows) == 1
 
 
 def test_the_joint_search_learns(tmp_path):
@@ -306,21 +271,19 @@ def test_the_joint_search_learns(tmp_path):
 
     pool = CheapPool(function)
     options = {"strategy": "joint", "trials": 24}
-    tuning = quiet_tune(make_config("mmce"), tmp_path, pool, **options)
-    eces = [trial.result["ece"] for trial in tuning.trials.values()]
+    rows, _ = quiet_tune(make_config("mmce"), tmp_path, pool, **options)
+    eces = [row["ece"] for row in rows]
     assert np.mean(eces[15:]) < np.mean(eces[:10])
 
 
 def test_the_files_of_a_tuning(tmp_path):
     config = make_config()
-    tuning = quiet_tune(config, tmp_path, CheapPool())
-    best = room.write_tuning(config, tuning, tmp_path)
+    pool = CheapPool()
+    space, rows = room.tune(config, tmp_path, pool, stream=io.StringIO())
+    best = room.write_tuning(config, space, rows, tmp_path)
     assert best == read(tmp_path, "best.json")
-    assert list(best) == [
-        *("objective", "data", "trial", "overrides", "flags"),
-        *("calibration", "config"),
-    ]
-    params = tuning.trials[tuning.best].params
+    row = room.best_trial(rows)
+    params = row["params"]
     assert best["overrides"] == {
         "loss.options.s_avuc.threshold": params["threshold"],
         "loss.options.s_avuc.temperature": params["temperature"],
@@ -331,26 +294,25 @@ def test_the_files_of_a_tuning(tmp_path):
     assert "search" not in best["config"]
     assert f" --config.loss.beta={params['beta']} " in best["flags"]
     with open(tmp_path / "trials.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == [
+        table = list(csv.DictReader(file))
+    assert list(table[0]) == [
         *("trial", "threshold", "temperature", "beta", "l2"),
-        *("accuracy", "ece", "seconds", "verdict"),
+        *("accuracy", "ece", "verdict"),
     ]
-    assert [row["trial"] for row in rows] == list(tuning.trials)
-    most = max(float(row["accuracy"]) for row in rows)
-    lowest = best["calibration"]["ece"]
+    assert [line["trial"] for line in table] == names(rows)
+    most = max(row["accuracy"] for row in rows)
     verdicts = set()
-    for row in rows:
-        lost = most - float(row["accuracy"])
-        if row["trial"] == tuning.best:
+    for line in table:
+        lost = most - float(line["accuracy"])
+        more = 100 * (float(line["ece"]) - row["ece"])
+        if line["trial"] == row["trial"]:
             expected = "best"
         elif lost >= 0.01:
             expected = f"gives up {100 * lost:.2f} points of accuracy"
         else:
-            more = 100 * (float(row["ece"]) - lowest)
-            assert more >= 0
             expected = f"ECE higher by {more:.2f} points"
-        assert row["verdict"] == expected
+            assert more >= 0
+        assert line["verdict"] == expected
         verdicts.add(expected[:3])
     assert verdicts == {"bes", "giv", "ECE"}
 
@@ -375,22 +337,68 @@ def test_other_settings_keep_their_types(tmp_path, strategy):
     ]
     options = {"strategy": strategy, "others": others, "trials": 15}
     for _ in range(2):
-        tuning = quiet_tune(config, tmp_path, CheapPool(function), **options)
+        rows, best = quiet_tune(
+            config, tmp_path, CheapPool(function), **options
+        )
     # The second time everything is known.
-    assert len(seen) == len(tuning.trials)
+    assert len(seen) == len(rows)
     for batch_size, binning, root in seen:
         assert type(batch_size) is int and type(root) is bool
         assert binning in ("label", "bin")
-    best = tuning.trials[tuning.best].params
+    assert best["loss.options.sb_ece.binning"] == "bin"
     if strategy == "sequential":
-        assert (best["num_bins"], best["binning"]) == (30, "bin")
+        assert best["loss.options.sb_ece.num_bins"] == 30
         assert len(seen) == 2 + 2 + 1 + 1
-    else:
-        assert best["binning"] == "bin" and len(seen) == 15
-    head = room.tuning_table(tuning).splitlines()[0].split()
-    assert head == [
-        *("batch_size", "num_bins", "binning", "root"),
-        *("accuracy", "ECE", "verdict"),
-    ]
-    saved = room.write_tuning(config, tuning, tmp_path)
-    assert saved["overrides"]["loss.options.sb_ece.binning"] == "bin"
+
+
+@pytest.mark.parametrize(
+    ("secondary", "expected"),
+    [
+        (None, ["l2"]),
+        ("sb_ece", ["temperature", "beta", "l2"]),
+        ("s_avuc", ["threshold", "temperature", "beta", "l2"]),
+        ("avuc_gs", ["threshold", "beta", "l2"]),
+        ("mmce", ["beta", "l2"]),
+    ],
+)
+def test_each_loss_has_its_parameters_in_the_papers_order(secondary, expected):
+    config = make_config(secondary)
+    space = room.search_space(config)
+    assert [parameter.name for parameter in space] == expected
+    for parameter in space:
+        if secondary == "avuc_gs" and parameter.name == "threshold":
+            # Entropies of ten classes, in nats.
+            shares = [value / math.log(10) for value in parameter.values]
+            assert shares == pytest.approx(SEARCH["threshold"], abs=1e-4)
+        else:
+            assert parameter.values == SEARCH[parameter.name]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batchsize=64", "mean 'batch_size'"),
+        ("loss=1", "'loss'"),
+        ("optimizer.decay_epochs=1,2", "optimizer.decay_epochs=1"),
+        ("batch_size=64.5", "batch_size=64.5"),
+        ("batch_size=0", "--config.batch_size"),
+        ("loss.options.sb_ece.binning=word", "sb_ece: `binning` must be"),
+        ("loss.beta=1,2", "loss.beta is tuned by"),
+    ],
+)
+def test_other_settings_must_be_of_the_configuration(text, message):
+    with pytest.raises(ValueError, match=message):
+        room.search_space(make_config("sb_ece"), [text])
+
+
+def test_values_to_search():
+    config = make_config("sb_ece", temperature=(), l2=(), beta=(1, 0.5, 1.0))
+    (beta,) = room.search_space(config)
+    assert beta.values == (1.0, 0.5)
+    config.search.beta = ()
+    with pytest.raises(ValueError, match="--config.search must have values"):
+        room.search_space(config)
+    with pytest.raises(ValueError, match="--config.optimizer.l2"):
+        room.search_space(make_config(l2=(-1.0,)))
+    with pytest.raises(ValueError, match="--config.search.*'colour'"):
+        room.search_space(make_config(colour=(1.0,)))

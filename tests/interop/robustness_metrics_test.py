@@ -10,9 +10,8 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.data import imagenet
-from caltrain_tf.experiments import train
 from caltrain_tf.interop import robustness_metrics as adapter
-from tests.experiments.configs import tiny
+from tests.experiments.configs import tiny, train
 
 
 def predictions(size=300, num_classes=10):

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.data.shifted import stored_name
-from caltrain_tf.experiments import shift, train
+from caltrain_tf.experiments import shift
 from caltrain_tf.interop import robustness_metrics as adapter
 from tests.data.conftest import store
-from tests.experiments.configs import tiny
+from tests.experiments.configs import tiny, train
 
 SIZES = {"train": 96, "test": 24}
 
@@ -76,7 +76,7 @@ def test_its_report_of_a_run_is_our_file(rm, data_dir, tmp_path, monkeypatch):
     config.data.train_split = "train[:64]"
     config.data.calibration_split = "train[64:]"
     run = tmp_path / "run"
-    train(config, str(run), data_dir)
+    train(config, str(run), f"--data_dir={data_dir}")
     _, _, source = shift.benchmark_run(str(run), data_dir, verbose=False)
     assert source == "TensorFlow Datasets, cifar10_corrupted"
     ours = json.loads((run / "robustness_metrics.json").read_text())

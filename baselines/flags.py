@@ -1,0 +1,303 @@
+"""Flags that the scripts share, and errors in one line.
+
+`caltrain_tf` is imported inside functions: the import starts TensorFlow, and
+`--help` should not wait for that.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import threading
+
+# Keeps TensorFlow's log lines out of the progress bar.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+try:
+    from absl import app, logging
+    from absl.flags import (
+        FLAGS,
+        DEFINE_bool,
+        DEFINE_enum,
+        DEFINE_float,
+        DEFINE_integer,
+        DEFINE_list,
+        DEFINE_multi_string,
+        DEFINE_string,
+        Error,
+        disclaim_key_flags,
+    )
+    from ml_collections import config_flags
+except ModuleNotFoundError as error:
+    sys.exit(f'{error}: pip install "caltrain_tf[tensorflow,baselines]"')
+
+__all__ = ["DEFINE_enum", "DEFINE_list", "DEFINE_multi_string"]
+
+# The flags belong to the script that calls the functions here, so that
+# `--helpshort` lists them.
+disclaim_key_flags()
+
+ROOT = pathlib.Path(__file__).parents[1]
+# The configuration if there is no --config, by the name of the flag.
+_DEFAULTS = {}
+
+
+def define_config(default):
+    """Defines `--config`, `--config.<key>` and `--data_dir`."""
+    _DEFAULTS["config"] = str(ROOT / "configs" / default)
+    config_flags.DEFINE_config_file(
+        "config",
+        None,
+        f"Configuration file; configs/{default} by default. "
+        "--config.<key>=<value> changes a setting, such as --config.epochs=10.",
+    )
+    DEFINE_string("data_dir", None, "Folder of TensorFlow Datasets.")
+
+
+def define_objective():
+    """Defines the flags of one objective."""
+    DEFINE_string(
+        "primary",
+        None,
+        "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
+    )
+    DEFINE_string(
+        "secondary",
+        None,
+        "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, sb_marginal_ece, "
+        "esd, mdca, dca, mbls, acls or none.",
+    )
+    DEFINE_bool(
+        "interleaved",
+        None,
+        "Optimise the secondary loss on a held-out part of the training set.",
+    )
+
+
+def define_tuned():
+    """Defines `--tuned`."""
+    DEFINE_string(
+        "tuned",
+        None,
+        "Settings of objectives, which override --config.<key>: the result of "
+        "baselines/tune.py (a best.json, or a folder of them), or a JSON file "
+        'such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
+    )
+
+
+def define_devices(multi_worker=True):
+    """Defines the flags that say what a run is trained on."""
+    DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
+    DEFINE_integer("num_gpus", None, "Number of GPUs; all by default.")
+    if multi_worker:
+        DEFINE_bool(
+            "multi_worker", False, "Whether TF_CONFIG names several machines."
+        )
+
+
+def define_training(default_config):
+    """Defines the flags of a training script."""
+    define_objective()
+    define_devices()
+    define_config(default_config)
+    define_tuned()
+    DEFINE_string(
+        "output_dir",
+        None,
+        "Folder of the run; runs/<primary>+<secondary> by default. The same "
+        "command resumes a run that was stopped.",
+    )
+    DEFINE_string(
+        "resume",
+        None,
+        "Folder of a run that is to be trained as its config.json says. Waits "
+        "if another process trains there.",
+    )
+    DEFINE_string(
+        "init_from", None, "A `.keras` file with the initial weights."
+    )
+    DEFINE_list(
+        "profile_steps",
+        None,
+        "First and last step to profile for TensorBoard, such as 10,20.",
+    )
+
+
+def define_pool():
+    """Defines the flags that say where several runs are executed."""
+    DEFINE_integer(
+        "parallel",
+        1,
+        "Number of runs at a time on this machine; they share its processor "
+        "and GPUs.",
+        lower_bound=1,
+    )
+    DEFINE_string(
+        "ray",
+        None,
+        "Execute the runs on a Ray cluster: `auto` for the cluster of this "
+        "machine, `local` for a new cluster on this machine alone, or the "
+        "address of a cluster. All nodes must be able to access the folders.",
+    )
+    DEFINE_integer(
+        "run_cpus", 1, "With --ray, number of CPUs of a run.", lower_bound=1
+    )
+    DEFINE_float(
+        "run_gpus", 0, "With --ray, number of GPUs of a run.", lower_bound=0
+    )
+    DEFINE_string(
+        "run_resources",
+        "{}",
+        "With --ray, other resources of a run, such as '{\"TPU\": 4}'.",
+    )
+
+
+def objective_config():
+    """Returns the configuration with the losses and weights of the flags."""
+    from caltrain_tf.experiments import config as settings
+
+    config = FLAGS.config
+    settings.set_objective(
+        config, FLAGS.primary, FLAGS.secondary, FLAGS.interleaved
+    )
+    return config
+
+
+def run_config():
+    """Returns the configuration and the folder of the run to train."""
+    from caltrain_tf.experiments import config as settings
+
+    if FLAGS.resume is not None:
+        return settings.load(FLAGS.resume), FLAGS.resume
+    config = objective_config()
+    if FLAGS.init_from is not None:
+        config.init_from = FLAGS.init_from
+    name = settings.objective(config)
+    if FLAGS.tuned is not None:
+        tuned = settings.read_tuned(FLAGS.tuned, config.data.name)
+        if name not in tuned:
+            raise ValueError(
+                f"--tuned has no settings of {name!r}. "
+                f"Received: {FLAGS.tuned}, which has {', '.join(tuned)}"
+            )
+        settings.override(config, tuned[name], name)
+    settings.check(config)
+    return config, FLAGS.output_dir or os.path.join("runs", name)
+
+
+def strategy():
+    """Returns the strategy of the flags, and prints what it runs on."""
+    from caltrain_tf import training
+
+    found = training.get_strategy(
+        tpu=FLAGS.tpu,
+        num_gpus=FLAGS.num_gpus,
+        multi_worker=FLAGS.multi_worker,
+    )
+    print(f"Running on {training.describe(found)}.", flush=True)
+    return found
+
+
+def open_pool():
+    """Returns the pool that the flags of `define_pool` describe."""
+    from caltrain_tf.experiments import pool
+
+    here = ("parallel", "num_gpus")
+    there = ("run_cpus", "run_gpus", "run_resources")
+    for name in there if FLAGS.ray is None else here:
+        if FLAGS[name].present:
+            only = "with" if FLAGS.ray is None else "without"
+            raise ValueError(f"--{name} only counts {only} --ray.")
+    if FLAGS.ray is None:
+        return pool.LocalPool(ROOT, FLAGS.parallel, FLAGS.num_gpus, FLAGS.tpu)
+    resources = json.loads(FLAGS.run_resources)
+    return pool.RayPool(
+        ROOT, FLAGS.ray, FLAGS.run_cpus, FLAGS.run_gpus, resources, FLAGS.tpu
+    )
+
+
+def typed(*names):
+    """Returns the flags that the user has set, as they are typed."""
+    return [FLAGS[name].serialize() for name in names if FLAGS[name].present]
+
+
+def overrides():
+    """Returns the keys of the --config.<key> that the user has set."""
+    return config_flags.get_override_values(FLAGS["config"]).keys()
+
+
+def integers(name):
+    """Returns the integers of a flag that is a list, or None."""
+    if FLAGS[name].value is None:
+        return None
+    try:
+        return [int(value) for value in FLAGS[name].value]
+    except ValueError as error:
+        raise ValueError(
+            f"--{name} must be integers. Received: {FLAGS[name].value}"
+        ) from error
+
+
+def run(main, *, arguments=False, resumes=True):
+    """Parses the flags and runs a script.
+
+    A `ValueError` is a message to the user and ends the script in one line;
+    `--verbosity=1` shows its traceback.
+
+    Args:
+        main: Called with the arguments that are not flags; it returns the exit
+            code.
+        arguments: Whether such arguments are allowed.
+        resumes: Whether the same command resumes what was stopped.
+    """
+    end = "Stopped; the same command goes on." if resumes else "Stopped."
+
+    def guarded(argv):
+        if not FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.WARNING)
+        if argv[1:] and not arguments:
+            return f"Unexpected arguments: {' '.join(argv[1:])}"
+        if os.environ.get("CALTRAIN_STOPS_WITH_INPUT"):
+            threading.Thread(target=_stop_with_input, daemon=True).start()
+        try:
+            return main(argv[1:])
+        except KeyboardInterrupt:
+            print(f"\n{end}", file=sys.stderr)
+            return 130
+        except SystemExit as stop:
+            if stop.code == 143:
+                print(f"\n{end}", file=sys.stderr)
+            raise
+        except ModuleNotFoundError as error:
+            return f'{error}: pip install "caltrain_tf[tensorflow,baselines]"'
+        except (ValueError, OSError, ImportError) as error:
+            if logging.get_verbosity() > 0:
+                raise
+            return " ".join(str(error).split())
+
+    app.run(guarded, flags_parser=_parse)
+
+
+def _parse(argv):
+    """Parses flags, and loads the default configuration if none is given.
+
+    Not when the flag is defined: a configuration has the options of all losses,
+    and `--help` should not wait for TensorFlow.
+    """
+    try:
+        argv = FLAGS(argv, known_only=True)
+        if "config" in FLAGS and not FLAGS["config"].present:
+            FLAGS["config"].parse(_DEFAULTS["config"])
+        return FLAGS(argv)
+    except (Error, AttributeError, KeyError) as error:
+        # ml_collections raises the latter two for a mistyped --config.<key>.
+        text = " ".join(str(error.args[0]).split())
+        sys.exit(f"Flags: {text}. Pass --helpshort to list them.")
+
+
+def _stop_with_input():
+    """Stops this process, with a checkpoint, when its parent has ended."""
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,146 @@
+"""The files of a run: what is read before training and written after it."""
+
+import io
+import json
+import math
+import tempfile
+import threading
+
+import numpy as np
+
+from caltrain_tf import evaluation, figures, files, training
+from caltrain_tf.experiments.config import objective
+
+
+def finished(folder, config):
+    """Returns the results of a run if it is finished, or None.
+
+    It raises if the folder has a run of another configuration.
+    """
+    if (files.as_path(folder) / "config.json").exists():
+        training.check_config(folder, config.to_dict())
+    return read_results(folder)
+
+
+def read_results(folder):
+    """Returns the contents of a run's `results.json`, or None if missing."""
+    path = files.as_path(folder) / "results.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def epochs_done(folder):
+    """Returns the number of epochs in a run's `metrics.jsonl`."""
+    path = files.as_path(folder) / "metrics.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def open_folder(folder, config, strategy, wait=False):
+    """Returns the `RunFolder` of a run, which only one worker may write to.
+
+    Args:
+        folder: The folder.
+        config: The configuration.
+        strategy: The strategy of the run.
+        wait: Whether to wait for another process that trains in the folder.
+    """
+    if wait:
+        say = threading.Timer(5, print, [f"Waiting for another run: {folder}."])
+        say.start()
+        training.wait_until_free(folder, math.inf)
+        say.cancel()
+    chief = training.is_chief(strategy)
+    return training.RunFolder(folder, config.to_dict(), chief)
+
+
+def predict(trainer, splits):
+    """Returns `(logits, labels)` of every split."""
+    return {
+        split: trainer.predict(batches, with_labels=True)
+        for split, batches in splits.items()
+    }
+
+
+def chosen_epoch(trainer, config, run, history):
+    """Returns the row of the epoch to measure: the last, or the best one.
+
+    The weights of the best epoch are restored.
+    """
+    if not history:
+        return {"epoch": 0, "step": 0}  # Nothing was trained.
+    if config.best is None:
+        return history[-1]
+    step = trainer.restore_best(run)
+    return next(row for row in history if row["step"] == step)
+
+
+def final_results(config, epoch, predictions, calibrators):
+    """Returns the contents of `results.json`.
+
+    Args:
+        config: The configuration.
+        epoch: The row of the epoch that is measured.
+        predictions: `(logits, labels)` by split.
+        calibrators: Fitted calibrators by name.
+    """
+    results = evaluation.final_results(predictions["test"], calibrators)
+    if epoch["epoch"]:
+        results["train_ece"] = epoch["train/ece"]
+        results["train_accuracy"] = epoch["train/accuracy"]
+        training.warn_if_memorised(results["train_ece"], results["ece"])
+    if config.best is not None:
+        results["best_epoch"] = epoch["epoch"]
+    return results
+
+
+def write(run, step, predictions, calibrators, results, model):
+    """Writes predictions, a reliability diagram, networks and results.
+
+    Args:
+        run: The open `RunFolder`.
+        step: The step whose weights are measured.
+        predictions: `(logits, labels)` by split.
+        calibrators: Fitted calibrators by name.
+        results: The contents of `results.json`.
+        model: The network, on one device.
+    """
+    for split, (logits, labels) in predictions.items():
+        path = run.file("predictions", f"{split}.npz")
+        evaluation.save_predictions(path, logits, labels)
+    logits, labels = predictions["test"]
+    panels = {"no scaling": (logits, labels)}
+    for name, calibrator in calibrators.items():
+        title = name.upper().replace("_", "-")
+        panels[title] = (np.asarray(calibrator.transform(logits)), labels)
+    figure = figures.reliability_diagrams(panels, from_logits=True)
+    png = save_figure(figure, run.file("reliability.png"))
+    summaries = training.Summaries(run.file("summaries"))
+    summaries.image("reliability", png, step)
+    summaries.close()
+    calibrated = calibrators["ts_sb_ece"].append_to(model)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, network in (("model", model), ("calibrated", calibrated)):
+            local = files.as_path(folder) / f"{name}.keras"
+            network.save(local)
+            files.write_bytes(run.file(local.name), local.read_bytes())
+    # Written last, because it marks the run as finished.
+    text = json.dumps(results, indent=2, sort_keys=True)
+    files.write_text(run.file("results.json"), text + "\n")
+
+
+def print_results(config, folder, results):
+    """Prints the results of a run and what to do with it next."""
+    print(f"\n{objective(config)} on {config.data.name}, test split")
+    print(evaluation.results_table(results))
+    print(
+        f"\nEverything is in {folder}. Under shift, and as a page:\n"
+        f"  python baselines/shift_benchmark.py --run_dir={folder}\n"
+        f"  python baselines/report.py {folder} --output=report.html"
+    )
+
+
+def save_figure(figure, path):
+    """Writes a matplotlib figure as PNG, atomically, and returns the bytes."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    files.write_bytes(path, png.getvalue())
+    return png.getvalue()

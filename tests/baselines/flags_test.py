@@ -1,0 +1,257 @@
+"""What a user types first, and types wrong."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import caltrain_tf as ct
+from tests.baselines.scripts import ROOT, run_here, start
+from tests.experiments.configs import TINY_FLAGS
+
+OBJECTIVE = "primary secondary interleaved tpu num_gpus data_dir"
+TRAINING = f"{OBJECTIVE} multi_worker tuned init_from resume"
+POOL = "parallel ray run_cpus run_gpus run_resources"
+# Flags that `--helpshort` lists.
+SCRIPTS = {
+    "cifar/train.py": f"config output_dir {TRAINING}",
+    "imagenet/train.py": f"config output_dir {TRAINING}",
+    "tune.py": f"config output_dir {OBJECTIVE} also trials strategy {POOL}",
+    "study.py": f"config output_dir objectives seeds shift tuned {POOL}",
+    "shift_benchmark.py": "run_dir corrupted_dir corruptions severities",
+    "calibrate.py": "run_dir outputs",
+    "report.py": "output overwrite dirichlet",
+}
+QUICK = f"--config={ROOT / 'configs' / 'quickstart.py'}"
+
+
+def run(script, *arguments):
+    """A script in a process as fresh as a user's: what it wrote."""
+    process = start(script, *arguments)
+    output, errors = process.communicate()
+    return subprocess.CompletedProcess(
+        script, process.returncode, output, errors
+    )
+
+
+def test_every_script_is_here():
+    scripts = {
+        path.relative_to(ROOT / "baselines").as_posix()
+        for path in (ROOT / "baselines").rglob("*.py")
+        if "__main__" in path.read_text()
+    }
+    assert scripts == set(SCRIPTS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_lists_the_flags(script):
+    done = run(script, "--helpshort")
+    # Nothing of TensorFlow either: it is not imported for this.
+    assert done.stderr == ""
+    for name in SCRIPTS[script].split():
+        assert f"--{name}:" in done.stdout.replace("[no]", ""), name
+
+
+def test_full_help():
+    done = run("cifar/train.py", "--helpfull")
+    assert "--primary:" in done.stdout and "--verbosity:" in done.stdout
+    for name in (*ct.losses.PRIMARY, *ct.losses.SECONDARY):
+        assert re.search(rf"\b{name}\b", done.stdout), name
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([QUICK, "--config.lss.beta=2"], 'Did you mean "loss" instead of'),
+        # Of the default configuration.
+        (["--config.epoch=3"], 'Did you mean "epochs" instead of "epoch"'),
+        ([QUICK, "--config.epochs=many"], "--config.epochs=many: invalid"),
+        (["--config=configs/none.py"], "No such file.*none.py"),
+        ([QUICK, "--prmary=nll"], "'prmary'. Did you mean: primary"),
+        ([QUICK, "nll"], "Unexpected arguments: nll"),
+    ],
+)
+def test_mistyped_flags(arguments, text):
+    done = run_here("cifar/train.py", *arguments)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert re.search(text, line), line
+
+
+def test_settings_that_are_there():
+    done = run(
+        "cifar/train.py",
+        QUICK,
+        "--config.loss.options.sb_ece.lower=chance",
+        "--config.loss.options.mmce.root=True",
+        "--config.loss.options.avuc.threshold=0.3",
+        "--noconfig.jit_compile",
+        "--config.search.beta=(1.0,)",
+        "--config.precision=mixed_float16",
+        "--config.accumulate_steps=4",
+        "--only_check_args",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Something to do wrong: a run of another configuration."""
+    path = tmp_path_factory.mktemp("folder")
+    (path / "run").mkdir()
+    (path / "run" / "config.json").write_text("{}")
+    (path / "file").write_text("no arrays")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "text"),
+    [
+        ("cifar/train.py", "--primary=focl", "--primary. must be one of 'nll'"),
+        ("cifar/train.py", "--secondary=sbece", "Did you mean 'sb_ece'"),
+        ("cifar/train.py", "--interleaved", "--interleaved needs a loss"),
+        ("cifar/train.py", "--num_gpus=99", "`num_gpus` must be an integer"),
+        ("cifar/train.py", "--config.model=wrn-x", "--config.model: A network"),
+        ("cifar/train.py", "--config.data.name=digit", "Did you mean 'digits'"),
+        ("cifar/train.py", "--config.precision=f8", "--config.precision: "),
+        ("cifar/train.py", "--config.epochs=-1", "--config.epochs"),
+        ("cifar/train.py", "--config.batch_size=9999", "batch_size"),
+        (
+            "cifar/train.py",
+            "--config.loss.options.nll.label_smoothing=2.0",
+            "--config.loss.options.nll: `label_smoothing` must be",
+        ),
+        (
+            "cifar/train.py",
+            "--config.optimizer.decay_epochs=(9,3)",
+            "--config.optimizer: `decay_epochs` must ascend",
+        ),
+        ("cifar/train.py", "--output_dir={}/run", "of another configuration"),
+        ("cifar/train.py", "--output_dir={}/file", "cannot be made"),
+        (
+            "cifar/train.py",
+            "--config.data.name=cifar10 --data_dir={}",
+            "run `tfds build cifar10 --data_dir={}`",
+        ),
+        ("study.py", "--objectives=nll,focl --output_dir={}/s", "`objectives`"),
+        ("study.py", "--seeds=a --output_dir={}/s", "--seeds must be integers"),
+        ("study.py", "--tuned={}/no --output_dir={}/s", "--tuned must be a"),
+        (
+            "study.py",
+            "--config.loss.primary=mse --output_dir={}/s",
+            "varies in a study: --objectives",
+        ),
+        ("tune.py", "--also=bach_size=1 --output_dir={}/t", "'batch_size'"),
+        (
+            "tune.py",
+            "--secondary=sb_ece --tpu=local --parallel=2 --output_dir={}/t",
+            "--tpu is used by one run at a time: --parallel must be 1",
+        ),
+        (
+            "study.py",
+            "--run_resources={} --output_dir={}/s",
+            "--run_resources only counts with --ray",
+        ),
+        (
+            "study.py",
+            "--ray=auto --parallel=2 --output_dir={}/s",
+            "--parallel only counts without --ray",
+        ),
+        ("shift_benchmark.py", "--run_dir={}", "must be the folder"),
+        ("shift_benchmark.py", "--run_dir={} --severities=x", "--severities"),
+        ("calibrate.py", "", "Pass either --run_dir or --outputs"),
+        ("calibrate.py", "--outputs={}/file", "must be an .npz file"),
+        ("report.py", "", "Pass the folders of runs"),
+    ],
+)
+def test_mistakes_end_in_one_line(script, arguments, text, folder):
+    arguments = arguments.replace("{}", str(folder)).split()
+    if "config" in SCRIPTS[script]:
+        arguments.insert(0, f"--config={ROOT / 'configs' / 'quickstart.py'}")
+    if script == "cifar/train.py" and "output_dir" not in arguments[-1]:
+        arguments.append(f"--output_dir={folder / 'new'}")
+    done = run_here(script, *arguments)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert re.search(text.replace("{}", str(folder)), line), line
+    assert not (folder / "new" / "checkpoints").exists()
+    assert not (folder / "s").exists() and not (folder / "t").exists()
+
+
+def test_verbosity_shows_the_traceback():
+    with pytest.raises(ValueError, match="--primary. must be one of"):
+        run_here("cifar/train.py", QUICK, "--primary=focl", "--verbosity=1")
+
+
+def test_what_to_do_after_a_training(tmp_path):
+    folder = tmp_path / "run"
+    done = run_here(
+        "cifar/train.py",
+        "--primary=focal",
+        "--secondary=sb_ece",
+        f"--output_dir={folder}",
+        f"--config={ROOT / 'configs' / 'quickstart.py'}",
+        *(f"--config.{key}={value}" for key, value in TINY_FLAGS.items()),
+        "--config.epochs=1",
+        "--config.optimizer.decay_epochs=()",
+        "--config.loss.options.sb_ece.lower=chance",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Running on CPU, ")
+    assert "TS-SB-ECE  the same, chosen by" in done.stdout
+    _, _, end = done.stdout.partition("Everything is in")
+    shown = re.findall(r"^  python baselines/(.*)", end, re.M)
+    shift, report = [shlex.split(command) for command in shown]
+    done = run_here(
+        *shift, "--corruptions=contrast", "--severities=1", "--num_examples=8"
+    )
+    assert done.returncode == 0, done.stderr
+    assert (folder / "shift.csv").exists()
+    assert report[-1] == "--output=report.html"
+    page = tmp_path / "page.html"
+    done = run_here(*report[:-1], f"--output={page}")
+    assert done.returncode == 0, done.stderr
+    assert "Focal + SB-ECE" in page.read_text()
+
+
+def commands(path):
+    """The commands that a script's docstring or a README shows."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        lines = (ast.get_docstring(ast.parse(text)) or "").replace("\\\n", " ")
+        return [line for line in lines.splitlines() if line[:7] == "python "]
+    blocks = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.S | re.M)
+    return [
+        block
+        for language, block in blocks
+        if language in ("", "bash") and "python baselines/" in block
+    ]
+
+
+def test_commands_elsewhere_pass_the_checks_of_flags(tmp_path):
+    # README.md of the project has a test that runs what it shows.
+    shown = [
+        command
+        for folder in ("baselines", "configs", "docs")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".md") and "results" not in path.parts
+        for command in commands(path)
+    ]
+    assert len(shown) > 20
+    for folder in ("baselines", "configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    only_check = (
+        f'python() {{ echo "$@"; {sys.executable} "$@" --only_check_args; }}'
+    )
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join([only_check, *dict.fromkeys(shown)])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr
+    assert done.stdout.count("baselines/") > 30
