@@ -52,7 +52,6 @@ ROOMS = (
     ct.data,
     ct.data.corruptions,
     ct.evaluation,
-    ct.experiments,
     ct.figures,
     ct.layers,
     ct.losses,
