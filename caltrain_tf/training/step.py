@@ -123,16 +123,16 @@ class Step:
         logits = self.predict(x)
         for metric in self.eval_metrics:
             metric.update_state(y, logits, sample_weight=weight)
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
         total = tf.reduce_sum(weight)
-        if self.has_parts or not hasattr(self.loss, "weighted_mean"):
-            value, parts = self._loss_values(y, logits, weight)
-            terms = tf.stack([value, *parts]) * replicas
+        if self.has_parts:
+            terms = tf.stack(self.loss.terms(y, logits, weight))
+        elif hasattr(self.loss, "weighted_mean"):
+            terms = self.loss.weighted_mean(y, logits, weight)[tf.newaxis]
         else:
-            terms = self.loss.weighted_mean(y, logits, weight)[None]
-        if not hasattr(self.loss, "weighted_mean"):
-            rows = tf.cast(tf.size(weight), tf.float32)
-            terms = terms * tf.math.divide_no_nan(rows, total)
+            value, _ = self._loss_values(y, logits, weight)
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            rows = tf.cast(tf.size(weight), tf.float32) * replicas
+            terms = value[tf.newaxis] * tf.math.divide_no_nan(rows, total)
         # A replica whose rows are all padding contributes 0.
         terms = tf.math.multiply_no_nan(terms, total)
         return tf.concat([terms, [total]], axis=0)
@@ -195,9 +195,11 @@ class Step:
     def _apply(self, gradients):
         context = tf.distribute.get_replica_context()
         replicas = context.num_replicas_in_sync
-        # The norm and the check for overflow need the sum of the gradients over
+        # The norm, the check for overflow and accumulated gradients, which are
+        # saved once for all replicas, need the sum of the gradients over
         # replicas. Keras sums gradients itself, so each replica gets its share.
-        if replicas > 1 and (self.clip_norm or self.scales_loss):
+        accumulates = self.optimizer.gradient_accumulation_steps
+        if replicas > 1 and (self.clip_norm or self.scales_loss or accumulates):
             gradients = context.all_reduce("SUM", gradients)
             gradients = [gradient / replicas for gradient in gradients]
         else:
@@ -208,7 +210,62 @@ class Step:
                 norm = norm / tf.convert_to_tensor(self.optimizer.dynamic_scale)
             factor = self.clip_norm / tf.maximum(norm, self.clip_norm)
             gradients = [gradient * factor for gradient in gradients]
-        self.optimizer.apply(gradients, self.model.trainable_variables)
+        merges = (
+            not tf.__internal__.distribute.strategy_supports_no_merge_call()
+        )
+        if accumulates and merges:
+            context.merge_call(self._apply_or_accumulate, args=(gradients,))
+        else:
+            self.optimizer.apply(gradients, self.model.trainable_variables)
+
+    def _apply_or_accumulate(self, strategy, gradients):
+        """Does what `optimizer.apply` does with accumulated gradients.
+
+        In a replica, a condition must not contain the communication of an
+        update. Here, in the context of all replicas, it may.
+        """
+        optimizer, update = self.optimizer, strategy.extended.update
+        every = optimizer.gradient_accumulation_steps
+        accumulators = [
+            variable
+            for variable in optimizer.variables
+            if variable.name.endswith("gradient_accumulator")
+        ]
+        # Without this, Keras would add its own condition.
+        optimizer.gradient_accumulation_steps = None
+
+        def accumulate():
+            for accumulator, gradient in zip(
+                accumulators, gradients, strict=True
+            ):
+                update(accumulator.value, _add, args=(gradient,))
+            update(optimizer.iterations.value, _add, args=(1,))
+
+        def apply():
+            def on_replica(gradients):
+                means = [
+                    (gradient + accumulator) / every
+                    for gradient, accumulator in zip(
+                        gradients, accumulators, strict=True
+                    )
+                ]
+                optimizer.apply(means, self.model.trainable_variables)
+
+            strategy.extended.call_for_each_replica(
+                on_replica, args=(gradients,)
+            )
+            for accumulator in accumulators:
+                update(accumulator.value, lambda value: value.assign(0 * value))
+
+        try:
+            is_last = (optimizer.iterations + 1) % every == 0
+            tf.cond(is_last, apply, accumulate)
+        finally:
+            optimizer.gradient_accumulation_steps = every
+
+
+def _add(variable, value):
+    variable.assign_add(tf.cast(value, variable.dtype))
 
 
 def compiled_part(model, loss, jit_compile):

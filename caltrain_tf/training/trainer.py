@@ -115,7 +115,7 @@ class Trainer:
             loss, metrics, l2, l2_on, steps_per_execution, clip_norm
         )
         self.strategy = strategy or tf.distribute.get_strategy()
-        _check_made_in_scope(self.strategy, model, optimizer)
+        _check_made_in_scope(self.strategy, model, optimizer, clip_norm)
         _check_l2_names(model, l2_on)
         self.model = model
         self.optimizer = optimizer
@@ -816,14 +816,14 @@ def _check_l2_names(model, l2_on):
         )
 
 
-def _check_made_in_scope(strategy, model, optimizer):
+def _check_made_in_scope(strategy, model, optimizer, clip_norm):
     """Raises if model and optimizer cannot be trained on the strategy."""
     if not model.built or not model.trainable_variables:
         raise ValueError(
             "`model` must be built and have trainable variables. "
             f"Received: {model.name}, built={model.built}"
         )
-    variables = [*model.variables, *optimizer.variables[:1]]
+    variables = [*model.variables, *optimizer.variables]
     for variable in variables:
         if not strategy.extended.variable_created_in_scope(variable.value):
             raise ValueError(
@@ -839,6 +839,20 @@ def _check_made_in_scope(strategy, model, optimizer):
             f"Received: optimizer={optimizer.name}"
         )
     inner = optimizer.inner_optimizer if scales else optimizer
+    accumulates = inner.gradient_accumulation_steps
+    if accumulates and scales and strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            "On several replicas, `gradient_accumulation_steps` does not go "
+            "with a `LossScaleOptimizer`. Use `mixed_bfloat16`. "
+            f"Received: gradient_accumulation_steps={accumulates}"
+        )
+    if accumulates and clip_norm:
+        raise ValueError(
+            "`clip_norm` would clip the gradient of each step before they are "
+            "accumulated. "
+            f"Received: clip_norm={clip_norm}, "
+            f"gradient_accumulation_steps={accumulates}"
+        )
     clips = ("clipnorm", "global_clipnorm")
     if strategy.num_replicas_in_sync > 1 and any(
         getattr(inner, name, None) for name in clips

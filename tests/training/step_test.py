@@ -143,9 +143,46 @@ def test_mixed_float16_scales_the_loss(one, two_replicas):
         trained = _fit(two_replicas, optimizer=scaled, **OPTIONS)
         with pytest.raises(ValueError, match="LossScaleOptimizer"):
             tiny.trainer()
+        assert trained.predict(tiny.dataset()).dtype == np.float32
     finally:
         keras.config.set_dtype_policy("float32")
     tiny.assert_same_weights(trained, one, rtol=0.05, atol=5e-3)
+
+
+@pytest.mark.parametrize("replicas", ["default", "device", "two"])
+def test_accumulated_gradients_are_those_of_a_larger_batch(
+    two_replicas, replicas, tmp_path
+):
+    def accumulating(*args, **kwargs):
+        return keras.optimizers.SGD(
+            *args, gradient_accumulation_steps=2, **kwargs
+        )
+
+    strategy = {
+        "default": None,
+        "device": ct.training.get_strategy(num_gpus=0),
+        "two": two_replicas,
+    }[replicas]
+    options = {
+        "loss": ct.losses.NLL(from_logits=True),
+        "l2": 0.01,
+        "jit_compile": replicas == "device",
+    }
+    whole = tiny.trainer(strategy, **options)
+    whole.fit(tiny.dataset(64, 16), epochs=1, verbose=False)
+    # Half a batch at a time. The epoch is of 1 step, and a run stops and
+    # resumes after it, in the middle of an update.
+    x, y = tiny.arrays(64)
+
+    def half_batch(epoch):
+        rows = slice(8 * epoch, 8 * epoch + 8)
+        data = tf.data.Dataset.from_tensor_slices((x[rows], y[rows]))
+        return data.batch(8, drop_remainder=True)
+
+    for epochs in (3, 8):
+        halves = tiny.trainer(strategy, optimizer=accumulating, **options)
+        halves.fit(half_batch, epochs, run=tmp_path, verbose=False)
+    tiny.assert_same_weights(whole, halves, **ALMOST)
 
 
 def test_moving_statistics_are_the_mean_over_replicas(two_replicas):
@@ -235,6 +272,7 @@ def test_terms_of_a_composite_loss():
     "loss",
     [
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        ct.losses.NLL(from_logits=True),
         ct.losses.SBECE(from_logits=True),
         tiny.composite("mmce"),
     ],
@@ -247,3 +285,34 @@ def test_evaluation_is_a_weighted_mean_without_padding(loss):
     whole = step.evaluate(x[:4], y[:4], weight[:4])
     assert len(whole) == len(step.eval_names) + 1
     np.testing.assert_allclose(padded, whole, rtol=1e-5)
+
+
+def test_padding_counts_in_no_group():
+    loss = ct.losses.Groupwise(ct.losses.SBECE(from_logits=True), 2)
+    step = tiny.trainer(loss=loss)._step
+    x, y = tiny.arrays(64)
+    groups = np.arange(64) // 2 % 2
+    y = np.stack([y, groups], axis=1)
+    weight = (np.arange(64) < 40).astype("float32")
+    padded = step.evaluate(x, y, weight)
+    whole = step.evaluate(x[:40], y[:40], weight[:40])
+    np.testing.assert_allclose(padded, whole, rtol=1e-5)
+    value = loss(y[:40], step.predict(x[:40]))
+    np.testing.assert_allclose(padded[0] / 40, value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_subclass_of_the_composite_loss_with_its_own_call(weighted):
+    class Doubled(ct.CompositeLoss):
+        def call(self, y_true, y_pred):
+            return 2 * super().call(y_true, y_pred)
+
+    x, y = tiny.arrays(16)
+    weight = np.ones(16, "float32") if weighted else None
+    plain = ct.CompositeLoss("nll", "sb_ece", from_logits=True)
+    doubled = Doubled("nll", "sb_ece", from_logits=True)
+    terms = [
+        tiny.trainer(loss=loss)._step.train(x, y, weight).numpy()
+        for loss in (plain, doubled)
+    ]
+    np.testing.assert_allclose(terms[1], terms[0] * [2, 1, 1], rtol=1e-5)
