@@ -30,7 +30,9 @@ SHIFTED = ("clean", "corrupted")
 
 def read_run(folder):
     """The predictions of a run, `(logits, labels)` by split."""
-    from caltrain_tf import evaluation
+    from caltrain_tf.experiments import (
+        prediction_files,
+    )
 
     predictions = pathlib.Path(folder) / "predictions"
     if not predictions.is_dir():
@@ -39,7 +41,7 @@ def read_run(folder):
             f"predictions/. Received: {folder!r}"
         )
     return {
-        split: evaluation.load_predictions(predictions / f"{split}.npz")
+        split: prediction_files.load(predictions / f"{split}.npz")
         for split in SPLITS
     }
 
@@ -87,7 +89,7 @@ def read_outputs(path):
 
 
 def shift_rows(splits, calibrators):
-    """Measures of all sets, in the form of `ct.evaluation.evaluate_shift`."""
+    """Measures of all sets, in the form of `shift.evaluate`."""
     from caltrain_tf import metrics
 
     corrupted, labels = splits["corrupted"]
@@ -123,7 +125,10 @@ def shift_rows(splits, calibrators):
 
 def main(_):
     """Prints the tables."""
-    from caltrain_tf import evaluation
+    from caltrain_tf.experiments import (
+        measures,
+        shift_tables,
+    )
 
     if (RUN_DIR.value is None) == (OUTPUTS.value is None):
         raise ValueError("Pass either --run_dir or --outputs.")
@@ -131,12 +136,12 @@ def main(_):
         splits = read_run(RUN_DIR.value)
     else:
         splits = read_outputs(OUTPUTS.value)
-    calibrators = evaluation.fit_calibrators(*splits["calibration"])
-    results = evaluation.final_results(splits["test"], calibrators)
-    print(evaluation.results_table(results))
+    calibrators = measures.fit_calibrators(*splits["calibration"])
+    results = measures.final_results(splits["test"], calibrators)
+    print(measures.results_table(results))
     if "corrupted" in splits:
         rows = shift_rows(splits, calibrators)
-        print(f"\n{evaluation.severity_table(rows)}")
+        print(f"\n{shift_tables.severity_table(rows)}")
 
 
 if __name__ == "__main__":

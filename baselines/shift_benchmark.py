@@ -70,17 +70,14 @@ MULTI_WORKER = flags.DEFINE_bool(
 def main(_):
     """Evaluates each run, and compares them if there are several."""
     import caltrain_tf as ct
-    from caltrain_tf import checks
-    from caltrain_tf.experiments import figures, shift
-    from caltrain_tf.experiments.experiment import save_figure
+    from caltrain_tf.experiments import figures, shift, shift_tables
 
-    room = ct.data.corruptions
-    corruptions = CORRUPTIONS.value or room.NAMES
-    for name in corruptions:
-        checks.choice("corruptions", name, (*room.NAMES, *room.EXTRA_NAMES))
-    severities = flags.integers("severities")
-    for severity in severities:
-        checks.choice("severities", severity, room.SEVERITIES)
+    options = shift.shift_options(
+        CORRUPTIONS.value or ct.data.corruptions.NAMES,
+        flags.integers("severities"),
+        NUM_EXAMPLES.value,
+        GENERATED.value,
+    )
     strategy = ct.training.get_strategy(
         tpu=TPU.value,
         num_gpus=NUM_GPUS.value,
@@ -92,28 +89,25 @@ def main(_):
             run_dir,
             DATA_DIR.value,
             corrupted_dir=CORRUPTED_DIR.value,
-            generated=GENERATED.value,
             frost_dir=FROST_DIR.value,
-            corruptions=corruptions,
-            severities=severities,
-            num_examples=NUM_EXAMPLES.value,
             batch_size=BATCH_SIZE.value,
             keep_predictions=KEEP_PREDICTIONS.value,
             strategy=strategy,
+            **options,
         )
         runs.append((name, rows))
         print(f"\n{name}, {run_dir}\ncorrupted sets: {source}")
-        print(ct.evaluation.severity_table(rows))
+        print(shift_tables.severity_table(rows))
     if len(runs) > 1 and ct.training.is_chief(strategy):
-        print(f"\n{shift.comparison_table(runs)}")
+        print(f"\n{shift_tables.comparison_table(runs)}")
         folder = _common_folder(RUN_DIR.value)
         for calibrator in ("none", "ts", "ts_sb_ece"):
-            means = ct.evaluation.compare_runs(runs, "ece", calibrator)
+            means = shift_tables.compare_runs(runs, "ece", calibrator)
             figure = figures.shift_lines(
                 means, "ece", figures.calibrator_label(calibrator)
             )
             path = os.path.join(folder, f"shift_ece_{calibrator}.png")
-            save_figure(figure, path)
+            figures.save(figure, path)
             print(f"Figure: {path}")
 
 

@@ -7,21 +7,20 @@ In half a minute: --num_examples=512 --corruptions=fog,defocus_blur,pixelate
 
 First it prints the time of each corruption without the network. Then the
 network, by default WRN-10-1 of the quickstart, runs over corrupted sets of
-32 x 32 pixels as in `evaluate_shift`, alternating with passes over as many
+32 x 32 pixels as in the shift benchmark, alternating with passes over as many
 inputs in memory. Sets in the row `made` are generated on the fly; those in
 `stored` are read from arrays like the published ones. Times are medians of
 wall-clock time.
 """
 
 import argparse
-import functools
 import tempfile
 import time
 
+import keras
 import numpy as np
 
 import caltrain_tf as ct
-from caltrain_tf.evaluation.predictions import Inference
 
 BATCH_SIZE = 256
 TURNS = 3
@@ -75,7 +74,12 @@ def main():
     images = rng.integers(0, 256, shape, dtype=np.uint8)
     labels = rng.integers(0, 10, args.num_examples)
     data = ct.data.ArrayData("random", {"test": (images, labels)})
-    inference = Inference(model)
+    trainer = ct.training.Trainer(
+        model,
+        ct.losses.NLL(from_logits=True),
+        keras.optimizers.SGD(),
+        jit_compile=False,
+    )
     in_memory = data.eval_batches("test", BATCH_SIZE).cache()
     per_image = 1e6 / args.num_examples
     print(
@@ -97,12 +101,11 @@ def main():
     def row(label, sets, shifts):
         def network():
             for _ in shifts:
-                inference.predict(lambda *_, **__: in_memory, BATCH_SIZE)
+                trainer.predict(in_memory)
 
         def whole():
             for shift in shifts:
-                make_batches = functools.partial(sets.batches, *shift)
-                inference.predict(make_batches, BATCH_SIZE)
+                trainer.predict(sets.eval_input(*shift, BATCH_SIZE))
 
         turns = seconds(network, whole)
         share = np.median(turns[:, 0] / turns[:, 1])

@@ -18,10 +18,8 @@ __version__ = "0.2.0"
 _LAZY_ROOMS = {
     "callbacks": "",
     "data": "tensorflow,baselines",
-    "evaluation": "tensorflow,baselines",
     "experiments": "tensorflow,baselines",
     "figures": "figures",
-    "interop": "tensorflow,baselines",
     "models": "baselines",
     "posthoc": "",
     "training": "tensorflow,baselines",

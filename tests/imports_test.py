@@ -42,10 +42,6 @@ ROOMS = {
         {"losses"},
         {"filelock", "keras", "numpy", "tensorflow", "tqdm"},
     ),
-    "evaluation": (
-        {"data", "experiments", "metrics", "posthoc"},
-        {"numpy", "tensorflow", "tqdm"},
-    ),
     "figures": ({"metrics"}, {"matplotlib", "numpy"}),
     "experiments": (
         ALL | {"callbacks"},
@@ -60,14 +56,12 @@ ROOMS = {
             "optuna",
             "pandas",
             "ray",
+            "robustness_metrics",
             "scipy",
             "tensorflow",
             "tqdm",
+            "uncertainty_baselines",
         },
-    ),
-    "interop": (
-        ALL,
-        {"numpy", "robustness_metrics", "tensorflow", "uncertainty_baselines"},
     ),
 }
 # Keras has no collectives or assertions in graphs; see the files.

@@ -18,8 +18,7 @@ FLAGS = flags.FLAGS
 
 def train(config, folder):
     """Trains, calibrates and measures a network; returns its results."""
-    from caltrain_tf import evaluation
-    from caltrain_tf.experiments import build, experiment
+    from caltrain_tf.experiments import build, experiment, measures
 
     # 8 x 64 images a step on a TPU; 45,000 to train, 5,000 to calibrate,
     # 10,000 to test.
@@ -48,7 +47,7 @@ def train(config, folder):
         epoch = experiment.chosen_epoch(trainer, config, run, history)
         predictions = experiment.predict(trainer, splits)
         # Temperatures are fitted to the calibration split alone.
-        scalers = evaluation.fit_calibrators(*predictions["calibration"])
+        scalers = measures.fit_calibrators(*predictions["calibration"])
         results = experiment.final_results(config, epoch, predictions, scalers)
         if run.chief:
             network = build.copy_of(model, config, data)

@@ -16,8 +16,7 @@ FLAGS = flags.FLAGS
 
 def train(config, folder):
     """Trains, calibrates and measures a network; returns its results."""
-    from caltrain_tf import evaluation
-    from caltrain_tf.experiments import build, experiment
+    from caltrain_tf.experiments import build, experiment, measures
 
     # Each host decodes and crops its share of a batch; 98% of the training set
     # train, 2% calibrate, the validation set tests.
@@ -46,7 +45,7 @@ def train(config, folder):
         epoch = experiment.chosen_epoch(trainer, config, run, history)
         predictions = experiment.predict(trainer, splits)
         # Temperatures are fitted to the calibration split alone.
-        scalers = evaluation.fit_calibrators(*predictions["calibration"])
+        scalers = measures.fit_calibrators(*predictions["calibration"])
         results = experiment.final_results(config, epoch, predictions, scalers)
         if run.chief:
             network = build.copy_of(model, config, data)

@@ -5,6 +5,7 @@ run sees the same ones as a run that was not interrupted.
 """
 
 import copy
+import functools
 import numbers
 
 import numpy as np
@@ -211,17 +212,10 @@ class ImageData:
         `tf.distribute.InputContext` to a dataset of (image, label, weight).
         `split` and `transform` are those of `eval_batches`.
         """
-
-        def build(context):
-            dataset = self.eval_batches(
-                split,
-                batch_size,
-                shard=_shard_of(context),
-                transform=transform,
-            )
-            return _of_replicas(dataset, batch_size, context)
-
-        return build
+        batches = functools.partial(
+            self.eval_batches, split, transform=transform
+        )
+        return host_input(batches, batch_size)
 
     def interleaved(self, held_out_fraction=0.1):
         """Splits the training set for interleaved training.
@@ -299,6 +293,19 @@ def _finished(dataset, finish, num_batches, ahead):
     dataset = dataset.prefetch(ahead).with_options(options)
     # Makes the length known where records are read from files.
     return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
+
+
+def host_input(batches, batch_size):
+    """Returns a function that builds one host's part of an evaluation.
+
+    `batches` is a function `(batch_size, shard=(host, hosts))`.
+    """
+
+    def build(context):
+        dataset = batches(batch_size, shard=_shard_of(context))
+        return _of_replicas(dataset, batch_size, context)
+
+    return build
 
 
 def _shard_of(context):

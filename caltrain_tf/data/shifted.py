@@ -7,7 +7,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data import corruptions, imagenet, sources
+from caltrain_tf.data import corruptions, imagenet, pipeline, sources
 from caltrain_tf.data.corruptions.weather import installed_photographs
 from caltrain_tf.data.in_memory import InMemoryImages
 
@@ -65,7 +65,7 @@ def shifted_sets(
         An object with `source` (a description), `is_generated`, `num_examples`
         and `batches(corruption, severity, batch_size, shard=(0, 1))`, which
         returns a dataset of (image, label, weight) as `ImageData.eval_batches`
-        does.
+        does, and `eval_input(corruption, severity, batch_size)`.
     """
     if corrupted_dir is not None and generated:
         raise ValueError(
@@ -86,7 +86,16 @@ def shifted_sets(
     return sets
 
 
-class GeneratedSets:
+class _Sets:
+    """What all kinds of corrupted sets share; they define `batches`."""
+
+    def eval_input(self, corruption, severity, batch_size):
+        """Returns one set as `ImageData.eval_input` returns a split."""
+        batches = functools.partial(self.batches, corruption, severity)
+        return pipeline.host_input(batches, batch_size)
+
+
+class GeneratedSets(_Sets):
     """Corrupted test sets that are generated from the clean test images.
 
     Args:
@@ -116,7 +125,7 @@ class GeneratedSets:
         )
 
 
-class _PublishedSets:
+class _PublishedSets(_Sets):
     """What the sets that somebody else has made share."""
 
     is_generated = False

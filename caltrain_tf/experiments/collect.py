@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from caltrain_tf import evaluation, files, metrics, posthoc
-from caltrain_tf.experiments import figures
+from caltrain_tf import files, metrics, posthoc
+from caltrain_tf.experiments import figures, measures, prediction_files
 
 _RUN = ["setting", "objective", "seed"]
 # The columns that every frame of `Rows` has.
@@ -225,9 +225,7 @@ def _run_rows(folder, config, results, setting, dirichlet):
 def _load_splits(folder):
     """Returns the logits and labels of the calibration and test splits."""
     return {
-        split: evaluation.load_predictions(
-            folder / "predictions" / f"{split}.npz"
-        )
+        split: prediction_files.load(folder / "predictions" / f"{split}.npz")
         for split in ("calibration", "test")
     }
 
@@ -255,7 +253,7 @@ def _reliability_rows(splits):
     """Returns the reliability of the test split before and after scaling."""
     logits, labels = splits["test"]
     outputs = {"none": logits}
-    calibrators = evaluation.fit_calibrators(*splits["calibration"])
+    calibrators = measures.fit_calibrators(*splits["calibration"])
     for name, calibrator in calibrators.items():
         outputs[name] = calibrator.transform(logits)
     frames = []
@@ -273,7 +271,7 @@ def _dirichlet_results(splits):
     """Returns test accuracy, ECE and NLL after Dirichlet calibration."""
     calibrator = posthoc.DirichletCalibration().fit(*splits["calibration"])
     logits, labels = splits["test"]
-    measured = evaluation.measure(calibrator.transform(logits), labels)
+    measured = measures.measure(calibrator.transform(logits), labels)
     return {
         f"{key}_dirichlet": measured[key] for key in ("accuracy", "ece", "nll")
     }

@@ -1,6 +1,5 @@
 """The files of a run: what is read before training and written after it."""
 
-import io
 import json
 import math
 import tempfile
@@ -8,7 +7,9 @@ import threading
 
 import numpy as np
 
-from caltrain_tf import evaluation, figures, files, training
+from caltrain_tf import figures, files, training
+from caltrain_tf.experiments import figures as study_figures
+from caltrain_tf.experiments import measures, prediction_files
 from caltrain_tf.experiments.config import objective
 
 
@@ -82,7 +83,7 @@ def final_results(config, epoch, predictions, calibrators):
         predictions: `(logits, labels)` by split.
         calibrators: Fitted calibrators by name.
     """
-    results = evaluation.final_results(predictions["test"], calibrators)
+    results = measures.final_results(predictions["test"], calibrators)
     if epoch["epoch"]:
         results["train_ece"] = epoch["train/ece"]
         results["train_accuracy"] = epoch["train/accuracy"]
@@ -105,14 +106,14 @@ def write(run, step, predictions, calibrators, results, model):
     """
     for split, (logits, labels) in predictions.items():
         path = run.file("predictions", f"{split}.npz")
-        evaluation.save_predictions(path, logits, labels)
+        prediction_files.save(path, logits, labels)
     logits, labels = predictions["test"]
     panels = {"no scaling": (logits, labels)}
     for name, calibrator in calibrators.items():
         title = name.upper().replace("_", "-")
         panels[title] = (np.asarray(calibrator.transform(logits)), labels)
     figure = figures.reliability_diagrams(panels, from_logits=True)
-    png = save_figure(figure, run.file("reliability.png"))
+    png = study_figures.save(figure, run.file("reliability.png"))
     summaries = training.Summaries(run.file("summaries"))
     summaries.image("reliability", png, step)
     summaries.close()
@@ -130,17 +131,9 @@ def write(run, step, predictions, calibrators, results, model):
 def print_results(config, folder, results):
     """Prints the results of a run and what to do with it next."""
     print(f"\n{objective(config)} on {config.data.name}, test split")
-    print(evaluation.results_table(results))
+    print(measures.results_table(results))
     print(
         f"\nEverything is in {folder}. Under shift, and as a page:\n"
         f"  python baselines/shift_benchmark.py --run_dir={folder}\n"
         f"  python baselines/report.py {folder} --output=report.html"
     )
-
-
-def save_figure(figure, path):
-    """Writes a matplotlib figure as PNG, atomically, and returns the bytes."""
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    files.write_bytes(path, png.getvalue())
-    return png.getvalue()

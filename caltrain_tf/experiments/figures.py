@@ -4,6 +4,7 @@ Each function returns a `matplotlib.figure.Figure`. An objective has the same
 label, colour and marker in all of them.
 """
 
+import io
 import math
 import zlib
 
@@ -13,6 +14,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from caltrain_tf import files
 from caltrain_tf.figures import reliability, style
 from caltrain_tf.metrics.binned import ReliabilityCurve
 
@@ -70,6 +72,14 @@ _STRENGTHS = (1.0, 0.6, 0.35)
 _LEGEND_ROW = 0.19
 # Longer labels would be cut off in a legend of two columns.
 _MAX_CHARACTERS = 28
+
+
+def save(figure, path):
+    """Writes a figure as PNG, atomically, and returns the bytes."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    files.write_bytes(path, png.getvalue())
+    return png.getvalue()
 
 
 def split_objective(objective):

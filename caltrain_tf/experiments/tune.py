@@ -14,8 +14,8 @@ import os
 
 import pandas as pd
 
-from caltrain_tf import checks, evaluation, files, metrics
-from caltrain_tf.experiments import build, statistics, study
+from caltrain_tf import checks, files, metrics
+from caltrain_tf.experiments import build, prediction_files, statistics, study
 from caltrain_tf.experiments import config as settings
 
 STRATEGIES = ("sequential", "joint")
@@ -178,7 +178,7 @@ def best_trial(rows):
 
 def measure_trial(folder):
     """Returns `accuracy`, `ece` and `nll` of a run on its calibration split."""
-    logits, labels = evaluation.load_predictions(
+    logits, labels = prediction_files.load(
         os.path.join(folder, "predictions", "calibration.npz")
     )
     measures = {

@@ -3,6 +3,7 @@ import functools
 import numpy as np
 
 import caltrain_tf as ct
+from caltrain_tf.experiments import prediction_files
 from tests.baselines.scripts import run_here, start
 
 run = functools.partial(run_here, "calibrate.py")
@@ -16,7 +17,7 @@ def test_both_kinds_of_outputs_give_the_same_table(tmp_path):
         labels = (logits + 2 * rng.gumbel(size=(300, 4))).argmax(axis=1)
         arrays |= {f"{split}_logits": logits, f"{split}_labels": labels}
         path = tmp_path / "predictions" / f"{split}.npz"
-        ct.evaluation.save_predictions(path, logits, labels)
+        prediction_files.save(path, logits, labels)
     np.savez(tmp_path / "all.npz", **arrays)
     of_run = run(f"--run_dir={tmp_path}")
     of_file = run(f"--outputs={tmp_path / 'all.npz'}")

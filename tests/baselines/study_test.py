@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-import caltrain_tf as ct
+from caltrain_tf.experiments import prediction_files, shift
 from tests.baselines.scripts import ROOT, run_here, start
 from tests.experiments.configs import TINY_FLAGS
 
@@ -62,9 +62,9 @@ def test_two_studies_in_one_folder_one_of_which_is_stopped(tmp_path):
         keys = ("accuracy", "ece", "ece_ts", "ece_ts_sb_ece")
         expected = [1, *(100 * results[key] for key in keys)]
         assert numbers == pytest.approx(expected, abs=0.006)
-        rows = ct.evaluation.read_shift_csv(run / "shift.csv")
+        rows = shift.read_csv(run / "shift.csv")
         assert {row["corruption"] for row in rows} == {"none", "contrast"}
-        _, labels = ct.evaluation.load_predictions(
+        _, labels = prediction_files.load(
             run / "predictions" / "contrast_4.npz"
         )
         assert len(labels) == 50

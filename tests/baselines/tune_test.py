@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-import caltrain_tf as ct
+from caltrain_tf.experiments import measures, prediction_files
 from tests.baselines.scripts import ROOT, run_here, start
 from tests.experiments.configs import TINY_FLAGS
 
@@ -44,8 +44,8 @@ def test_a_trial_that_was_killed_is_tried_again(tmp_path):
     run = tmp_path / "trials" / best["trial"]
     assert json.loads((run / "config.json").read_text()) == best["config"]
     # The test split has no say.
-    measured = ct.evaluation.measure(
-        *ct.evaluation.load_predictions(run / "predictions" / "calibration.npz")
+    measured = measures.measure(
+        *prediction_files.load(run / "predictions" / "calibration.npz")
     )
     for key in ("accuracy", "ece", "nll"):
         assert best["calibration"][key] == measured[key]

@@ -7,7 +7,7 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import files
-from caltrain_tf.experiments import collect, report
+from caltrain_tf.experiments import collect, measures, prediction_files, report
 from caltrain_tf.experiments.collect import (
     _hyperparameters,
     _setting_names,
@@ -56,11 +56,11 @@ def test_every_run_is_a_result_row(runs, rows):
 def test_reliability_is_that_of_a_naive_loop(runs, rows):
     folder = runs / "nll" / "seed0" / "predictions"
     splits = {
-        split: ct.evaluation.load_predictions(folder / f"{split}.npz")
+        split: prediction_files.load(folder / f"{split}.npz")
         for split in ("calibration", "test")
     }
     temperatures = {"none": 1.0}
-    calibrators = ct.evaluation.fit_calibrators(*splits["calibration"])
+    calibrators = measures.fit_calibrators(*splits["calibration"])
     for name, calibrator in calibrators.items():
         temperatures[name] = calibrator.temperature_
     logits, labels = splits["test"]
@@ -83,7 +83,7 @@ def test_dirichlet_only_where_asked_for(runs):
     folder = runs / "nll" / "seed0"
     assert "ece_dirichlet" not in collect.collect(folder).results
     asked = collect.collect(folder, dirichlet=True).results.iloc[0]
-    load = ct.evaluation.load_predictions
+    load = prediction_files.load
     calibrator = ct.posthoc.DirichletCalibration().fit(
         *load(folder / "predictions" / "calibration.npz")
     )

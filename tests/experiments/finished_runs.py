@@ -5,8 +5,9 @@ import json
 import zlib
 
 import numpy as np
+import pandas as pd
 
-import caltrain_tf as ct
+from caltrain_tf.experiments import measures, prediction_files
 
 # What a report reads of a configuration, and a little more.
 CONFIG = {
@@ -83,16 +84,16 @@ def write_run(folder, primary, secondary, interleaved, seed, **changes):
     }
     for split, outputs in splits.items():
         path = folder / "predictions" / f"{split}.npz"
-        ct.evaluation.save_predictions(path, *outputs)
-    calibrators = ct.evaluation.fit_calibrators(*splits["calibration"])
-    results = ct.evaluation.final_results(splits["test"], calibrators)
+        prediction_files.save(path, *outputs)
+    calibrators = measures.fit_calibrators(*splits["calibration"])
+    results = measures.final_results(splits["test"], calibrators)
     results |= {"train_accuracy": 1.0, "train_ece": 0.01 * rng.random()}
     (folder / "results.json").write_text(json.dumps(results))
     first = [array[:200] for array in splits["test"]]
     rows = _shift(rng, scale, skill, first, calibrators)
     path = folder / "predictions" / "shift.json"
     path.write_text(json.dumps({"num_examples": 200}))
-    (folder / "shift.csv").write_text(ct.evaluation.shift_csv(rows))
+    (folder / "shift.csv").write_text(pd.DataFrame(rows).to_csv(index=False))
 
 
 def write_runs(folder, objectives=SMALL, seeds=(0, 1), **changes):
@@ -124,7 +125,7 @@ def _shift(rng, scale, skill, test, calibrators):
         for name, calibrator in calibrators.items():
             scaled[name] = calibrator.transform(logits)
         for calibrator, values in scaled.items():
-            measured = ct.evaluation.measure(values, labels)
+            measured = measures.measure(values, labels)
             rows += [
                 {
                     "dataset": "digits",

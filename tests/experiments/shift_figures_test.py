@@ -3,8 +3,7 @@ import io
 import numpy as np
 import pytest
 
-import caltrain_tf as ct
-from caltrain_tf.experiments import figures
+from caltrain_tf.experiments import figures, shift_tables
 
 
 def rows():
@@ -24,7 +23,7 @@ def rows():
 
 
 def test_a_line_a_calibrator_with_error_bars():
-    means = ct.evaluation.means_by_severity(rows())
+    means = shift_tables.means_by_severity(rows()).to_dict("records")
     figure = figures.shift_lines(means, title="A network")
     (ax,) = figure.axes
     texts = [text.get_text() for text in figure.legends[0].texts]

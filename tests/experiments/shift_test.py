@@ -1,13 +1,19 @@
 import json
 import os
+import pathlib
 import shutil
+import socket
+import subprocess
+import sys
 
+import keras
 import numpy as np
+import pandas as pd
 import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import files
-from caltrain_tf.experiments import shift
+from caltrain_tf.experiments import prediction_files, shift
 from tests.baselines.scripts import run_here
 from tests.experiments.configs import tiny, train
 
@@ -20,6 +26,272 @@ FILES = (
     "shift_ece.png",
     "shift_heatmap.png",
 )
+CORRUPTIONS = ("gaussian_noise", "contrast", "snow")
+SEVERITIES = (1, 5)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_data()
+
+
+def make_data():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 230)
+    images = rng.integers(0, 120, (230, 16, 16, 3))
+    # The class is the channel that is a little brighter.
+    images[np.arange(230), :, :, labels] += 4
+    images = images.astype(np.uint8)
+    return ct.data.ArrayData(
+        "mine",
+        {
+            "calibration": (images[:100], labels[:100]),
+            "test": (images[100:], labels[100:]),
+        },
+    )
+
+
+def network():
+    """Over-confident; another network in training mode."""
+    model = keras.Sequential(
+        [
+            keras.Input([16, 16, 3]),
+            keras.layers.Dropout(0.9),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(3),
+        ]
+    )
+    model.layers[-1].kernel.assign(500 * np.eye(3))
+    return model
+
+
+class Counted(ct.data.GeneratedSets):
+    """Knows which sets were made."""
+
+    def __init__(self, data, **options):
+        super().__init__(data, **options)
+        self.made = []
+
+    def eval_input(self, corruption, severity, *args, **options):
+        self.made.append(f"{corruption}_{severity}")
+        return super().eval_input(corruption, severity, *args, **options)
+
+
+def evaluate(data, folder=None, **options):
+    return shift.evaluate(
+        options.pop("model", None) or network(),
+        data,
+        **{
+            "corruptions": CORRUPTIONS,
+            "severities": SEVERITIES,
+            "batch_size": 64,
+            "predictions_dir": folder,
+            **options,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("predictions")
+    return evaluate(data, folder), folder
+
+
+def same(rows, others, atol=1e-5):
+    keys = shift.COLUMNS[:-1]
+    pd.testing.assert_frame_equal(
+        rows[keys].reset_index(drop=True), others[keys].reset_index(drop=True)
+    )
+    np.testing.assert_allclose(rows["value"], others["value"], atol=atol)
+
+
+def naive_metrics(logits, labels):
+    logits = logits.astype(float)
+    logits -= logits.max(axis=1, keepdims=True)
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    count = len(labels)
+    onehot = np.eye(logits.shape[1])[labels]
+    confidence, right = probs.max(1), probs.argmax(1) == labels
+    # Equal mass: the bins' edges are confidences, ties go to the upper bin.
+    cuts = np.round(np.linspace(0, count, 15, endpoint=False)).astype(int)
+    edges = np.sort(confidence)[np.minimum(cuts, count - 1)[1:]]
+    bins = np.searchsorted(edges, confidence, side="right")
+    error = 0.0
+    for here in (bins == number for number in np.unique(bins)):
+        gap = confidence[here].mean() - right[here].mean()
+        error += here.mean() * gap**2
+    return {
+        "accuracy": right.mean(),
+        "nll": -np.log(probs[np.arange(count), labels]).mean(),
+        "brier": ((probs - onehot) ** 2).sum(axis=1).mean(),
+        "ece": np.sqrt(error),
+    }
+
+
+def test_values_are_those_of_the_saved_predictions(measured):
+    rows, folder = measured
+    temperatures = {"none": 1.0}
+    calibration = prediction_files.load(folder / "calibration.npz")
+    for name, objective in (("ts", "nll"), ("ts_sb_ece", "sb_ece")):
+        scaler = ct.posthoc.TemperatureScaling(objective).fit(*calibration)
+        temperatures[name] = scaler.temperature_
+    assert temperatures["ts"] > 1.1
+    expected = []
+    sets = [("none", 0), *((c, s) for c in CORRUPTIONS for s in SEVERITIES)]
+    for corruption, severity in sets:
+        name = f"{corruption}_{severity}" if severity else "test"
+        logits, labels = prediction_files.load(folder / f"{name}.npz")
+        assert logits.shape == (130, 3)
+        for calibrator, temperature in temperatures.items():
+            values = naive_metrics(logits / temperature, labels)
+            for metric, value in values.items():
+                expected.append(
+                    ("mine", corruption, severity, calibrator, metric, value)
+                )
+    assert len(rows) == 7 * 3 * 4
+    same(rows, pd.DataFrame(expected, columns=shift.COLUMNS), atol=2e-6)
+
+
+def test_sets_that_are_there_are_not_computed_again(measured, data):
+    rows, folder = measured
+    sets = Counted(data)
+    same(evaluate(data, folder, sets=sets), rows, atol=0)
+    assert sets.made == []
+    # Half-written files do not count.
+    whole = (folder / "snow_5.npz").read_bytes()
+    (folder / "snow_5.npz").write_bytes(whole[: len(whole) // 2])
+    (folder / "contrast_1.npz").unlink()
+    same(evaluate(data, folder, sets=sets), rows)
+    assert sets.made == ["contrast_1", "snow_5"]
+
+
+def test_predictions_are_kept_in_half_the_bytes_or_not_at_all(
+    measured, data, tmp_path
+):
+    rows, folder = measured
+    options = {"keep_predictions": "float16"}
+    half = evaluate(data, tmp_path / "half", **options)
+    with np.load(tmp_path / "half" / "snow_5.npz") as file:
+        assert file["logits"].dtype == np.float16
+        kept = file["logits"].astype(float)
+    # Half of the distance between numbers of float16 near 300.
+    exact, _ = prediction_files.load(folder / "snow_5.npz")
+    np.testing.assert_allclose(kept, exact, atol=0.13)
+    # From the files, the same to the last digit.
+    same(evaluate(data, tmp_path / "half", **options), half, atol=0)
+    none = evaluate(data, tmp_path / "none", keep_predictions="no")
+    same(none, rows)
+    assert {path.name for path in (tmp_path / "none").iterdir()} == {
+        "calibration.npz",
+        "shift.json",
+        "test.npz",
+    }
+
+
+def test_replicas_and_batch_sizes_change_nothing(measured, data, two_replicas):
+    rows, _ = measured
+    same(evaluate(data, batch_size=37), rows)
+    with two_replicas.scope():
+        model = network()
+    others = evaluate(
+        data, model=model, strategy=two_replicas, batch_size=63, severities=[5]
+    )
+    same(others, rows[rows["severity"] != 1])
+
+
+def test_the_first_examples_are_those_of_all(measured, data, tmp_path):
+    _, folder = measured
+    evaluate(data, tmp_path, num_examples=70)
+    few, labels = prediction_files.load(tmp_path / "snow_5.npz")
+    all_, all_labels = prediction_files.load(folder / "snow_5.npz")
+    np.testing.assert_allclose(few, all_[:70], atol=1e-4)
+    np.testing.assert_array_equal(labels, all_labels[:70])
+
+
+def test_several_workers_measure_what_one_does(measured, tmp_path):
+    rows, _ = measured
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import sys, tensorflow as tf\n"
+        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+        "from tests.experiments import shift_test\n"
+        "with strategy.scope():\n"
+        "    model = shift_test.network()\n"
+        "rows = shift_test.evaluate(\n"
+        "    shift_test.make_data(), sys.argv[1], corruptions=['snow'],\n"
+        "    model=model, strategy=strategy)\n"
+        "print(rows.to_json(orient='values'))\n"
+    )
+    workers = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            workers.append(f"localhost:{free.getsockname()[1]}")
+    processes = []
+    for index in range(2):
+        task = {"type": "worker", "index": index}
+        cluster = {"cluster": {"worker": workers}, "task": task}
+        environment = {
+            **os.environ,
+            "TF_CONFIG": json.dumps(cluster),
+            "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, script, tmp_path / "predictions"],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    expected = rows[rows["corruption"].isin(["none", "snow"])]
+    for process in processes:
+        try:
+            output, errors = process.communicate(timeout=300)
+        finally:
+            process.kill()
+        assert process.returncode == 0, errors[-3000:]
+        there = json.loads(output.splitlines()[-1])
+        same(pd.DataFrame(there, columns=shift.COLUMNS), expected)
+    assert (tmp_path / "predictions" / "snow_5.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_examples": 50},
+        {"description": {"checkpoint": "ckpt-2"}},
+        {"seed": 1},
+    ],
+)
+def test_predictions_of_something_else_are_dropped(data, tmp_path, change):
+    first = {"corruptions": ["contrast", "fog"], "severities": [1]}
+    evaluate(data, tmp_path, **first)
+    sets = Counted(data, seed=change.pop("seed", 0))
+    second = {"corruptions": ["contrast"], "severities": [1], **change}
+    evaluate(data, tmp_path, sets=sets, **second)
+    assert sets.made == ["contrast_1"]
+    assert not (tmp_path / "fog_1.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"severities": (1, 9)}, "`severities` must be.*severities=9"),
+        ({"corruptions": ("snow", "fogg")}, "Did you mean 'fog'"),
+        ({"num_examples": 0}, "num_examples=0"),
+        ({"keep_predictions": "int8"}, "keep_predictions='int8'"),
+    ],
+)
+def test_bad_arguments_are_errors_before_anything_is_removed(
+    measured, data, change, message
+):
+    _, folder = measured
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(ValueError, match=message):
+        evaluate(data, folder, **{"num_examples": 5, **change})
+    assert sorted(path.name for path in folder.iterdir()) == before
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +320,14 @@ def test_finished_runs_are_found(runs):
         shift.find_runs(runs / "unfinished")
 
 
-def test_the_network_is_that_of_the_predictions(runs):
+def test_the_network_is_that_of_the_results(runs):
     _, data, model, checkpoint = shift.load_run(runs / "seed0")
     assert checkpoint == "checkpoints/ckpt-3"
-    rows = ct.evaluation.evaluate_shift(
-        model, data, corruptions=[], calibrators={}
-    )
+    rows = shift.evaluate(model, data, corruptions=[])
     results = json.loads((runs / "seed0" / "results.json").read_text())
-    values = {row["metric"]: row["value"] for row in rows}
+    rows = rows[rows["calibrator"] == "none"].set_index("metric")["value"]
     for metric in ("accuracy", "nll", "brier", "ece"):
-        assert values[metric] == pytest.approx(results[metric], abs=1e-4)
+        assert rows[metric] == pytest.approx(results[metric], abs=1e-4)
 
 
 def test_the_script_measures_and_compares_runs(runs):
@@ -73,21 +343,23 @@ def test_the_script_measures_and_compares_runs(runs):
     assert "4/4" in done.stderr
     assert "(2 runs)" in done.stdout
     for folder in shift.find_runs(runs):
-        files = os.listdir(folder)
-        assert set(FILES) <= set(files)
-        rows = ct.evaluation.read_shift_csv(os.path.join(folder, "shift.csv"))
+        assert set(FILES) <= set(os.listdir(folder))
+        text = pathlib.Path(folder, "shift.csv").read_text()
+        assert text.startswith(
+            ",".join(shift.COLUMNS) + "\ndigits,none,0,none,"
+        )
+        rows = shift.read_csv(os.path.join(folder, "shift.csv"))
         assert len(rows) == 5 * 3 * 4
         with open(os.path.join(folder, "robustness_metrics.json")) as file:
             report = json.load(file)
-        ece = [
-            row["value"]
-            for row in rows
-            if (row["metric"], row["calibrator"]) == ("ece", "ts")
-            and row["severity"] > 0
-        ]
-        assert report["digits_c/ece_ts/mean"] == pytest.approx(np.mean(ece))
+        ece = rows[
+            (rows["metric"] == "ece")
+            & (rows["calibrator"] == "ts")
+            & (rows["severity"] > 0)
+        ]["value"]
+        assert report["digits_c/ece_ts/mean"] == pytest.approx(ece.mean())
         path = os.path.join(folder, "predictions", "shot_noise_4.npz")
-        logits, labels = ct.evaluation.load_predictions(path)
+        logits, labels = prediction_files.load(path)
         assert logits.shape == (100, 10) and labels.shape == (100,)
     assert (runs / "shift_ece_ts_sb_ece.png").exists()
 
@@ -118,77 +390,20 @@ def test_runs_may_be_in_a_bucket(runs):
     assert not os.path.exists("ram:")
 
 
-def test_other_weights_in_the_same_folder_are_noticed(
-    runs, tmp_path, monkeypatch
-):
-    run = tmp_path / "run"
-    shutil.copytree(runs / "seed0", run)
-    options = {"corruptions": ["contrast"], "severities": [1], "verbose": False}
-    shift.benchmark_run(run, **options)
-    path = run / "predictions" / "contrast_1.npz"
-    before, _ = ct.evaluation.load_predictions(path)
-    restore_model = ct.training.restore_model
+def test_what_was_measured_is_known(measured, data, tmp_path):
+    _, folder = measured
+    shutil.copytree(folder, tmp_path / "predictions")
 
-    def restore_others(folder, model):
-        checkpoint = restore_model(folder, model)
-        for weight in model.trainable_weights:
-            weight.assign(1.2 * weight)
-        return checkpoint
-
-    monkeypatch.setattr(ct.training, "restore_model", restore_others)
-    with pytest.warns(UserWarning, match="calibration.npz is of another"):
-        shift.benchmark_run(run, **options)
-    after, _ = ct.evaluation.load_predictions(path)
-    assert np.abs(after - before).max() > 0.1
-
-
-def write_run(folder, shifts, num_examples):
-    """A run of 20 test examples, measured under some shifts."""
-    predictions = folder / "predictions"
-    ct.evaluation.save_predictions(
-        predictions / "test.npz",
-        np.zeros((20, 3), np.float32),
-        np.zeros(20, np.int64),
-    )
-    description = {"num_examples": num_examples}
-    (predictions / "shift.json").write_text(json.dumps(description))
-    rows = [
-        {
-            "dataset": "digits",
-            "corruption": corruption,
-            "severity": severity,
-            "calibrator": "none",
-            "metric": "ece",
-            "value": 0.1,
-        }
-        for corruption, severity in shifts
-    ]
-    (folder / "shift.csv").write_text(ct.evaluation.shift_csv(rows))
-
-
-def test_what_was_measured_is_known(tmp_path):
     def is_finished(*asked):
         return shift.has_shift(tmp_path, **shift.shift_options(*asked))
 
-    assert not is_finished(["fog"], [1])
-
-    shifts = [("none", 0), ("fog", 1), ("fog", 2), ("snow", 1)]
-    write_run(tmp_path, shifts, 20)
-    assert is_finished(["fog"], [1, 2])
-    assert is_finished(["fog", "snow"], [1], 20)
+    assert not is_finished(["snow"], [1])
+    rows = evaluate(data, tmp_path / "predictions")
+    (tmp_path / "shift.csv").write_text(rows.to_csv(index=False))
+    assert is_finished(["snow"], [1, 5])
+    assert is_finished(["snow", "contrast"], [1], 130)
     # All that there are.
-    assert is_finished(["fog", "snow"], [1], 500)
-    assert not is_finished(["fog", "snow"], [1, 2])
-    assert not is_finished(["fog"], [1], 10)
-    write_run(tmp_path, shifts, 10)
-    assert is_finished(["fog"], [1], 10)
+    assert is_finished(["snow"], [1], 500)
+    assert not is_finished(["snow"], [2])
     assert not is_finished(["fog"], [1])
-
-
-def test_what_is_asked_of_shift_is_checked():
-    with pytest.raises(ValueError, match="mean 'fog'.*shift_corruptions='fgo'"):
-        shift.shift_options(["fgo"], [1])
-    with pytest.raises(ValueError, match="shift_severities=6"):
-        shift.shift_options(["fog"], [6])
-    with pytest.raises(ValueError, match="shift_examples=0"):
-        shift.shift_options(["fog"], [1], 0)
+    assert not is_finished(["snow"], [1], 10)

@@ -13,11 +13,10 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.experiments import build, shift
+from caltrain_tf.experiments import build, prediction_files, shift
 from caltrain_tf.experiments.experiment import (
     epochs_done,
     read_results,
-    save_figure,
 )
 from tests.baselines.scripts import ROOT, run_here, start
 from tests.experiments.configs import TINY_FLAGS, tiny, train
@@ -47,8 +46,8 @@ def assert_same(killed, whole):
         assert (killed / name).read_text() == (whole / name).read_text(), name
     for split in ("calibration", "test"):
         name = f"predictions/{split}.npz"
-        expected = ct.evaluation.load_predictions(whole / name)
-        actual = ct.evaluation.load_predictions(killed / name)
+        expected = prediction_files.load(whole / name)
+        actual = prediction_files.load(killed / name)
         np.testing.assert_array_equal(actual[0], expected[0])
 
 
@@ -104,9 +103,7 @@ def test_interleaved_training(interleaved):
     assert row["held_out/primary_loss"] == 0
     assert row["held_out/secondary_loss"] > 0
     assert row["train/secondary_loss"] == 0
-    logits, labels = ct.evaluation.load_predictions(
-        folder / "predictions" / "test.npz"
-    )
+    logits, labels = prediction_files.load(folder / "predictions" / "test.npz")
     assert logits.shape == (600, 10) and labels.shape == (600,)
     assert (folder / "reliability.png").read_bytes()[1:4] == b"PNG"
     assert list((folder / "summaries").iterdir())
@@ -129,9 +126,7 @@ def test_networks_of_a_run_load_in_a_fresh_process(interleaved, tmp_path):
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-    expected, _ = ct.evaluation.load_predictions(
-        folder / "predictions" / "test.npz"
-    )
+    expected, _ = prediction_files.load(folder / "predictions" / "test.npz")
     logits = np.load(tmp_path / "model.npy")
     np.testing.assert_allclose(logits, expected[:32], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
@@ -179,9 +174,7 @@ def test_a_network_of_a_file_in_a_bucket(interleaved, small):
     local = {path.name for path in folder.iterdir()} - {".lock"}
     assert set(there) == local
     assert not pathlib.Path("ram:").exists()
-    logits, _ = ct.evaluation.load_predictions(
-        "ram://bucket/train/predictions/test.npz"
-    )
+    logits, _ = prediction_files.load("ram://bucket/train/predictions/test.npz")
     assert logits.shape == (600, 10)
     trained = ct.models.load("ram://bucket/train/model.keras")
     assert trained.count_params() == ct.models.load(small).count_params()
@@ -223,7 +216,7 @@ def test_a_run_ends_with_its_best_epoch_killed_or_not(small, tmp_path):
     results = json.loads((whole / "results.json").read_text())
     assert results["best_epoch"] == 1 + np.argmin(values) < len(rows)
     # Predictions and networks are those of the best epoch.
-    logits, labels = ct.evaluation.load_predictions(
+    logits, labels = prediction_files.load(
         whole / "predictions" / "calibration.npz"
     )
     found = ct.callbacks.temperature_scaled_nll(logits, labels)
@@ -298,7 +291,7 @@ def test_how_far_a_run_is(tmp_path):
 
 def test_a_figure_that_is_there_survives_a_failure(tmp_path, monkeypatch):
     path = tmp_path / "figure.png"
-    png = save_figure(matplotlib.figure.Figure(), path)
+    png = figures.save(matplotlib.figure.Figure(), path)
     assert path.read_bytes() == png and png[1:4] == b"PNG"
 
     def full_disk(file):
@@ -306,5 +299,5 @@ def test_a_figure_that_is_there_survives_a_failure(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
-        save_figure(matplotlib.figure.Figure((2, 1)), path)
+        figures.save(matplotlib.figure.Figure((2, 1)), path)
     assert path.read_bytes() == png

@@ -3,7 +3,7 @@ Calibration under shift
 =======================
 
 A network and its temperature are fitted to clean images. How well are they
-calibrated on noisy, blurred or foggy images? ``evaluate_shift`` measures this
+calibrated on noisy, blurred or foggy images? ``shift.evaluate`` measures this
 on the corruptions of CIFAR-10-C and ImageNet-C, which it generates on the fly.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import caltrain_tf as ct
-from caltrain_tf.experiments import figures
+from caltrain_tf.experiments import figures, shift, shift_tables
 
 # %%
 # Handwritten digits
@@ -70,16 +70,16 @@ data = ct.data.ArrayData(
         for split in ("calibration", "test")
     },
 )
-rows = ct.evaluation.evaluate_shift(
+rows = shift.evaluate(
     model,
     data,
     corruptions=["gaussian_noise", "defocus_blur", "fog", "contrast"],
     severities=[1, 3, 5],
 )
-print(ct.evaluation.severity_table(rows))
+print(shift_tables.severity_table(rows))
 
 # %%
-figures.shift_lines(ct.evaluation.means_by_severity(rows))
+figures.shift_lines(shift_tables.means_by_severity(rows))
 
 # %%
 # Each corruption separately, without scaling:

@@ -15,15 +15,7 @@ above 1 lowers that of an over-confident one."""
 
 
 def fit_calibrators(logits, labels):
-    """Fits the calibrators that the paper compares: TS and TS-SB-ECE.
-
-    Args:
-        logits: Logits of the calibration split, `(examples, classes)`.
-        labels: Class ids `(examples,)`.
-
-    Returns:
-        Fitted calibrators by name.
-    """
+    """Fits TS and TS-SB-ECE, as the paper does, to the calibration split."""
     return {
         name: posthoc.TemperatureScaling(objective=objective).fit(
             logits, labels
@@ -33,17 +25,7 @@ def fit_calibrators(logits, labels):
 
 
 def measure(logits, labels):
-    """Returns accuracy, NLL, ECE and other measures of a network's outputs.
-
-    ECE, mean-sweep CE and marginal ECE are l2 over equal-mass bins.
-
-    Args:
-        logits: `(examples, classes)`.
-        labels: Class ids `(examples,)`.
-
-    Returns:
-        Floats by name.
-    """
+    """Returns accuracy, NLL, ECE and other measures by name."""
     measures = {
         "accuracy": metrics.accuracy,
         "nll": metrics.negative_log_likelihood,
@@ -62,16 +44,10 @@ def measure(logits, labels):
 
 
 def final_results(test, calibrators):
-    """Returns the contents of `results.json`, with and without scaling.
+    """Returns the contents of `results.json`, a flat dictionary.
 
-    Args:
-        test: `(logits, labels)` of the test split.
-        calibrators: Calibrators from `fit_calibrators`, fitted to the
-            calibration split.
-
-    Returns:
-        A flat dictionary: `accuracy`, `ece`, ..., and for each calibrator
-        `ece_ts`, `nll_ts`, `temperature_ts`, ...
+    `test` is `(logits, labels)` of the test split. Beside `accuracy`, `ece` and
+    so on there are `ece_ts`, `nll_ts`, `temperature_ts` for each calibrator.
     """
     logits, labels = test
     results = measure(logits, labels)
@@ -84,15 +60,7 @@ def final_results(test, calibrators):
 
 
 def results_table(results):
-    """Returns the main results as a table for the terminal, with a legend.
-
-    Args:
-        results: Results from `final_results`.
-
-    Returns:
-        Text with one column without scaling and one for each calibrator,
-        followed by an explanation of the columns and rows.
-    """
+    """Returns the main results as a table for the terminal, with a legend."""
     rows = [
         ("", "none", *(name.upper().replace("_", "-") for name in CALIBRATORS))
     ]

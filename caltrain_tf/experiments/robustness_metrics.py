@@ -1,14 +1,11 @@
 r"""Metrics and networks of this package in reports of robustness_metrics.
 
-robustness_metrics is not on PyPI:
-
-    pip install git+https://github.com/google-research/robustness_metrics \
-        pandas tabulate tensorflow_hub tensorflow_probability clu tf_keras
+robustness_metrics is not on PyPI; the guide on shift says how to install it.
 
 Its scripts take a Python file with a function `create`. One import in such a
 file is enough, followed by the command:
 
-    from caltrain_tf.interop.robustness_metrics import create
+    from caltrain_tf.experiments.robustness_metrics import create
 
     python -m robustness_metrics.bin.compute_report --model_path=that_file.py \
         --model_args="run_dir='runs/focal'" --report="caltrain_cifar10"
@@ -31,6 +28,11 @@ from caltrain_tf.data.imagenet import central_window
 from caltrain_tf.data.shifted import stored_name
 from caltrain_tf.experiments import shift
 
+# The newest version that was tried.
+SOURCE = (
+    "https://github.com/google-research/robustness_metrics"
+    "@93ac2c25e85d738471b22c71635bf17e48117b9c"
+)
 _PREFIX = "caltrain_"
 _METRICS = {
     "accuracy": metrics.accuracy,
@@ -209,7 +211,6 @@ def _import():
         raise ImportError(
             "robustness_metrics is missing, or something that it needs: "
             f"{error}. It is on no registry: pip install "
-            "git+https://github.com/google-research/robustness_metrics pandas "
-            "tabulate tensorflow_hub tensorflow_probability clu tf_keras"
+            f'"git+{SOURCE}" clu tensorflow_hub tensorflow_probability tf_keras'
         ) from error
     return robustness_metrics

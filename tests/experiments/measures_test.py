@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
+from caltrain_tf.experiments import measures
 
 
 @pytest.fixture(scope="module")
@@ -14,9 +15,9 @@ def results():
     probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     labels = (probs.cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
     logits = (3 * logits).astype("float32")
-    calibrators = ct.evaluation.fit_calibrators(logits[:2000], labels[:2000])
+    calibrators = measures.fit_calibrators(logits[:2000], labels[:2000])
     test = (logits[2000:], labels[2000:])
-    return test, ct.evaluation.final_results(test, calibrators)
+    return test, measures.final_results(test, calibrators)
 
 
 def test_all_keys_of_results_json_are_there(results):
@@ -59,7 +60,7 @@ def test_values_are_those_of_the_metrics(results):
 
 
 def test_the_table_shows_them(results):
-    table = ct.evaluation.results_table(results[1])
+    table = measures.results_table(results[1])
     assert f"{100 * results[1]['ece_ts_sb_ece']:.2f}" in table
     _, header, *rows = table.splitlines()
     assert header.split() == ["none", "TS", "TS-SB-ECE"]

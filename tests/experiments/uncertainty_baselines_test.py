@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.interop.uncertainty_baselines import objective
+from caltrain_tf.experiments.uncertainty_baselines import objective
 
 
 def batch():
@@ -93,7 +93,7 @@ def test_a_network_of_keras_2_is_trained():
     reason="uncertainty_baselines is not installed",
 )
 def test_a_network_of_the_real_package_is_trained():
-    worker = "tests.interop.uncertainty_baselines_worker"
+    worker = "tests.experiments.uncertainty_baselines_worker"
     done = subprocess.run(
         [sys.executable, "-m", worker],
         env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},

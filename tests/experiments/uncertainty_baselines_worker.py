@@ -8,7 +8,7 @@ import json
 
 import tensorflow as tf
 
-from caltrain_tf.interop.uncertainty_baselines import objective
+from caltrain_tf.experiments.uncertainty_baselines import objective
 
 STEPS = 12
 

@@ -1,1 +1,0 @@
-"""Adapters to robustness_metrics and uncertainty-baselines."""
