@@ -61,7 +61,7 @@ def masson_loftus_error(values):
     if min(values.shape) < 2:
         return math.nan
     rows, columns = values.mean(axis=1, keepdims=True), values.mean(axis=0)
-    residual = values - rows - columns + values.mean()
+    residual = values - columns - rows + values.mean()
     freedom = (subjects - 1) * (conditions - 1)
     return float(np.sqrt((residual**2).sum() / freedom / subjects))
 
