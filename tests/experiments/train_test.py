@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.experiments import build, prediction_files, shift
+from caltrain_tf.experiments import build, figures, prediction_files, shift
 from caltrain_tf.experiments.experiment import (
     epochs_done,
     read_results,
