@@ -51,7 +51,6 @@ ROOMS = (
     ct.callbacks,
     ct.data,
     ct.data.corruptions,
-    ct.evaluation,
     ct.figures,
     ct.layers,
     ct.losses,
