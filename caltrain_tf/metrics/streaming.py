@@ -29,6 +29,8 @@ FEWEST_CELLS_OF_A_CLASS = 2**6
 MOST_CELLS_OF_A_CLASS = 2**14
 # How far rounding may move the rank of an example.
 RANK_ROUNDING = 0.01
+# How far rounding may move a number of examples, relative to it.
+WHOLE_ROUNDING = 1e-5
 # The smallest normal float32: its logarithm is finite.
 SMALLEST_NORMAL = 1.1754944e-38
 
@@ -743,11 +745,16 @@ def equal_mass_bins(sums, num_bins):
     mass, squared_weight = sums[..., 0], sums[..., 3]
     up_to_here = ops.cumsum(mass, axis=-1)
     total = up_to_here[0, -1]
-    # The smallest weight is one example: 1, unless there are weights.
+    # The smallest weight is one example: 1, unless there are weights. If it
+    # shares its cell with larger ones, ranks are off by less than an example.
     unit = ops.min(
         ops.where(mass > 0, ops.divide_no_nan(squared_weight, mass), math.inf)
     )
     examples = ops.divide_no_nan(total, unit)
+    # Equal weights are a whole number of examples, up to rounding.
+    whole = ops.round(examples)
+    is_whole = ops.abs(examples - whole) < WHOLE_ROUNDING * whole
+    examples = ops.where(is_whole, whole, examples)
     ranks = ops.arange(1, num_bins, dtype="float32") / num_bins
     ranks = ops.minimum(ops.round(ranks * examples), examples - 1.0)
     ranks = (ranks + RANK_ROUNDING) * unit

@@ -302,23 +302,28 @@ BINNINGS = st.sampled_from(binned.BINNINGS)
 
 @st.composite
 def lattice(draw):
-    """Probabilities, labels, weights, and where one batch ends."""
+    """Probabilities, labels, weights, and where one batch ends.
+
+    Equal confidences have equal weights: the smallest weight, which counts as
+    one example in ranks, is not known if it shares its cell with larger ones.
+    """
     size = draw(st.integers(1, 60))
     seed = draw(st.integers(0, 2**32 - 1))
     generator = np.random.default_rng(seed)
     first = generator.integers(0, 65, size).astype("float32") / 64
     probs = np.stack([first, 1 - first], axis=1)
-    weight = draw(
+    of_confidence = draw(
         st.sampled_from(
             [
-                np.ones(size),
-                np.full(size, 2.0),
-                np.full(size, 0.3),
-                generator.integers(1, 5, size).astype(float),
-                1e-3 * generator.integers(1, 3, size),
+                np.ones(65),
+                np.full(65, 2.0),
+                np.full(65, 0.3),
+                generator.integers(1, 5, 65).astype(float),
+                1e-3 * generator.integers(1, 3, 65),
             ]
         )
     )
+    weight = of_confidence[(64 * probs.max(axis=1)).astype(int)]
     labels = generator.integers(0, 2, size)
     return probs, labels, weight.astype("float32"), draw(st.integers(0, size))
 
@@ -373,6 +378,17 @@ def test_ks_error_where_no_cell_is_shared(data):
     expected = metrics.ks_error(probs, labels, sample_weight=weight)
     value = in_two_batches(metrics.KSError(), data)
     assert value == pytest.approx(expected, abs=3e-6)
+
+
+def test_rounded_weights_do_not_move_a_rank():
+    # 11 examples of weight 0.3 in 2 bins: the rank 5.5 is rounded to 6.
+    first = np.arange(33, 44, dtype="float32") / 64
+    probs = np.stack([first, 1 - first], axis=1)
+    labels, weight = np.arange(11) % 3 // 2, np.full(11, 0.3, "float32")
+    metric = metrics.ExpectedCalibrationError(num_bins=2)
+    metric.update_state(labels, probs, weight)
+    expected = metrics.calibration_error(probs, labels, num_bins=2)
+    assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
 
 
 def test_one_example_of_weight_two_has_no_debiased_error():
