@@ -15,11 +15,10 @@ import warnings
 import keras
 import numpy as np
 
-from caltrain_tf import checks
-from caltrain_tf.inputs import read
+from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import negative_log_likelihood
 from caltrain_tf.posthoc import TemperatureScaling
-from caltrain_tf.posthoc.data import is_dataset
+from caltrain_tf.posthoc.base import is_dataset
 
 
 class TemperatureScaledLoss(keras.callbacks.Callback):
@@ -40,7 +39,10 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             callbacks=[
                 ct.callbacks.TemperatureScaledLoss((x_val, y_val)),
                 keras.callbacks.EarlyStopping(
-                    "val_ts_nll", patience=5, restore_best_weights=True
+                    "val_ts_nll",
+                    mode="min",
+                    patience=5,
+                    restore_best_weights=True,
                 ),
             ],
         )
@@ -76,7 +78,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         >>> model.compile("sgd", ct.losses.Focal(from_logits=True))
         >>> history = model.fit(x[:64], y[:64], epochs=2, verbose=0, callbacks=[
         ...     ct.callbacks.TemperatureScaledLoss((x[64:], y[64:])),
-        ...     keras.callbacks.EarlyStopping("val_ts_nll"),
+        ...     keras.callbacks.EarlyStopping("val_ts_nll", mode="min"),
         ... ])
         >>> sorted(history.history)
         ['loss', 'val_temperature', 'val_ts_nll']
@@ -109,7 +111,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         self.batch_size = checks.count("batch_size", batch_size)
 
     def on_train_begin(self, logs=None):
-        """Reads the options of the loss; tells Keras that lower is better."""
+        """Reads the options of the loss."""
         del logs
         self._options = _options_of(
             self.model.loss,
@@ -120,12 +122,6 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         # Of `Groupwise`: labels have a second column, the groups.
         loss = _single_loss(self.model.loss)
         self._has_groups = getattr(loss, "num_groups", None) is not None
-        _show_direction(self.model, True)
-
-    def on_train_end(self, logs=None):
-        """Removes what `on_train_begin` added to the model."""
-        del logs
-        _show_direction(self.model, False)
 
     def on_epoch_end(self, epoch, logs=None):
         """Adds the two values to the logs."""
@@ -201,7 +197,7 @@ def temperature_scaled_nll(
         {'ts_nll': 0.5623, 'temperature': 3.641}
     """
     options = {"multi_label": multi_label, "ignore_class": ignore_class}
-    examples = read(
+    examples = inputs.read(
         outputs,
         labels,
         from_logits,
@@ -355,11 +351,7 @@ def _may_mask(model):
 
 def _with_mask(outputs, weight):
     """Weights that are 0 where a Keras layer masked the outputs."""
-    # JAX arrays cannot carry attributes, so Keras keeps their masks in a table
-    # that has no public name.
-    from keras.src import backend
-
-    mask = backend.get_keras_mask(outputs)
+    mask = inputs.get_keras_mask(outputs)
     if mask is None:
         return weight
     mask = checks.as_array("mask", mask).astype(np.float32)
@@ -387,42 +379,3 @@ def _expand(weight, shape):
     elif weight.shape == (*shape, 1):
         weight = weight[..., 0]
     return np.broadcast_to(weight, (*shape, *weight.shape[len(shape) :]))
-
-
-def _show_direction(model, shown):
-    """Tells `EarlyStopping("val_ts_nll")` that lower is better.
-
-    Keras' callbacks look up the direction in the compiled metrics, and there is
-    no public way to set it. So that users need not pass `mode="min"`, compiled
-    metrics without a state or a result are added while training runs.
-    """
-    try:
-        from keras.src.trainers.compile_utils import CompileMetrics
-    except ImportError:
-        return
-
-    class Direction(CompileMetrics):
-        """Has the name and the direction of a metric, and no value."""
-
-        _is_direction_of_ts_nll = True
-
-        @property
-        def metrics(self):
-            return [_TemperatureScaledNLL]
-
-        def result(self):
-            return {}
-
-    kept = [
-        metric
-        for metric in model._metrics
-        if not hasattr(metric, "_is_direction_of_ts_nll")
-    ]
-    model._metrics[:] = [*kept, *([Direction(None, None)] if shown else [])]
-
-
-class _TemperatureScaledNLL:
-    """The attributes from which Keras reads the direction of a metric."""
-
-    name = "ts_nll"
-    _direction = "down"

@@ -187,7 +187,7 @@ def standardize(
     multi_label = checks.flag("multi_label", multi_label)
     cross_replica = checks.flag("cross_replica", cross_replica)
     ignore_class = checks.ignore_class(ignore_class)
-    mask = _get_keras_mask(y_pred)
+    mask = get_keras_mask(y_pred)
     _warn_about_producer(y_pred, from_logits)
     y_true = _to_tensor("y_true", y_true)
     y_pred = _to_tensor("y_pred", y_pred)
@@ -297,7 +297,7 @@ def class_range(num_classes):
     return ops.arange(num_classes, dtype="float32")
 
 
-def _get_keras_mask(tensor):
+def get_keras_mask(tensor):
     """The mask that a Keras layer attached to `tensor`, or None."""
     # JAX arrays cannot carry attributes, so Keras keeps their masks in a table
     # that has no public name.
@@ -596,6 +596,7 @@ class Examples(NamedTuple):
         from_logits: Whether `predictions` are logits.
         shape: The shape `(...)` that the examples had.
         name: Name used for the predictions in error messages.
+        remedy: Advice to a user whose probabilities are logits.
     """
 
     predictions: np.ndarray
@@ -605,6 +606,7 @@ class Examples(NamedTuple):
     from_logits: bool
     shape: tuple
     name: str
+    remedy: str
 
     def map(self, function):
         """Applies `function(block, labels)` to all examples that count.
@@ -647,7 +649,7 @@ class Examples(NamedTuple):
         def index(row):
             return ", ".join(map(str, np.unravel_index(rows[row], self.shape)))
 
-        check_block(block, index, self.from_logits, self.name)
+        check_block(block, index, self.from_logits, self.name, self.remedy)
         if block.shape[1] == 1:
             block = two_classes(block[:, 0], self.from_logits)
         return block, labels
@@ -662,6 +664,8 @@ def read(
     sample_weight=None,
     name="probs",
     needs_labels=True,
+    may_be_empty=False,
+    of_calibrator=False,
 ):
     """Returns `Examples` from arguments with the shapes of the table above.
 
@@ -675,12 +679,18 @@ def read(
         sample_weight: Weights, of the examples' shape or of its first axes.
         name: Name used for `probs` in error messages.
         needs_labels: Whether `labels` must not be None.
+        may_be_empty: Whether none of the examples need count.
+        of_calibrator: Whether messages speak of the option of calibrators,
+            `from_probs`, instead of `from_logits`.
     """
     from_logits = checks.flag("from_logits", from_logits)
     multi_label = checks.flag("multi_label", multi_label)
     if ignore_class is not None:
         ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
-    probs = checks.as_array(name, probs)
+    # bfloat16 is converted block by block; all at once would double the memory.
+    if getattr(getattr(probs, "dtype", None), "name", None) != "bfloat16":
+        probs = checks.as_array(name, probs)
+    probs = np.asarray(probs)
     if multi_label or probs.ndim == 1:
         probs = probs[..., None]
     if probs.ndim < 2 or probs.size == 0:
@@ -695,8 +705,12 @@ def read(
         # rows are enough.
         if checks.are_probabilities(as_float(probs[:1000])):
             checks.warn(
-                f"`from_logits=True`, but `{name}` looks like probabilities, "
-                "as after a softmax. Pass `from_logits=False`, or logits."
+                f"`{name}` look like probabilities, as after a softmax. Pass "
+                "logits, or construct the calibrator with `from_probs=True`."
+                if of_calibrator
+                else f"`from_logits=True`, but `{name}` looks like "
+                "probabilities, as after a softmax. Pass `from_logits=False`, "
+                "or logits."
             )
     if labels is None and ignore_class is None and not needs_labels:
         ids, counts = np.broadcast_to(np.int64(0), (len(probs),)), None
@@ -708,7 +722,7 @@ def read(
         if not weight.all():
             counts = weight > 0 if counts is None else counts & (weight > 0)
     if counts is not None:
-        if not counts.any():
+        if not counts.any() and not may_be_empty:
             raise ValueError(
                 "`sample_weight` and `ignore_class` must leave an example that "
                 f"counts. Received: {len(counts)} examples, none of which does"
@@ -716,7 +730,12 @@ def read(
         weight = weight if weight is None else weight[counts]
     if weight is not None and np.all(weight == 1):
         weight = None
-    return Examples(probs, ids, counts, weight, from_logits, shape, name)
+    remedy = "pass `from_logits=True`"
+    if of_calibrator:
+        remedy = "construct the calibrator without `from_probs=True`"
+    return Examples(
+        probs, ids, counts, weight, from_logits, shape, name, remedy
+    )
 
 
 def top_labels(*args, **kwargs):

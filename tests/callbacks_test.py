@@ -87,13 +87,17 @@ def test_logs_are_those_of_the_best_temperature():
         assert abs(temperature - 1) > 0.01
 
 
-def test_callbacks_after_it_know_that_less_is_better(tmp_path, capsys):
+def test_callbacks_after_it_see_the_values(tmp_path, capsys):
     path = tmp_path / "best.weights.h5"
     stop = keras.callbacks.EarlyStopping(
-        "val_ts_nll", patience=2, restore_best_weights=True
+        "val_ts_nll", mode="min", patience=2, restore_best_weights=True
     )
     save = keras.callbacks.ModelCheckpoint(
-        path, "val_ts_nll", save_best_only=True, save_weights_only=True
+        path,
+        "val_ts_nll",
+        mode="min",
+        save_best_only=True,
+        save_weights_only=True,
     )
     model = network()
     before = model.metrics_names
@@ -152,7 +156,6 @@ def logged(data, model, **options):
     logs = {}
     callback.on_train_begin()
     callback.on_epoch_end(0, logs)
-    callback.on_train_end()
     return logs["val_ts_nll"], logs["val_temperature"]
 
 
@@ -439,7 +442,7 @@ for data in (arrays, batches):
         metrics=["accuracy"],
     )
     stop = keras.callbacks.EarlyStopping(
-        "val_ts_nll", patience=3, restore_best_weights=True)
+        "val_ts_nll", mode="min", patience=3, restore_best_weights=True)
     history = model.fit(
         *train, batch_size=32, epochs=30, verbose=0, validation_data=arrays,
         shuffle=False,  # PyTorch's order depends on what else it has loaded.

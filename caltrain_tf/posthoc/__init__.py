@@ -1,16 +1,19 @@
 """Calibrators and prediction sets that are fitted after training."""
 
-from caltrain_tf.posthoc.affine import MatrixScaling, VectorScaling
+from caltrain_tf.posthoc.affine import (
+    DirichletCalibration,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from caltrain_tf.posthoc.base import read_file
 from caltrain_tf.posthoc.compare import Comparison, compare
 from caltrain_tf.posthoc.conformal import ConformalSets
-from caltrain_tf.posthoc.dirichlet import DirichletCalibration
-from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
-from caltrain_tf.posthoc.structured import (
-    StructuredMatrixScaling,
-    StructuredVectorScaling,
+from caltrain_tf.posthoc.temperature import (
+    EnsembleTemperatureScaling,
+    TemperatureScaling,
 )
-from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 CALIBRATORS = {
     calibrator.__name__: calibrator

@@ -2,21 +2,100 @@
 
 import json
 import os
+import sys
 import uuid
+import warnings
 
 import keras
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import KFold, StratifiedKFold
 
-from caltrain_tf import checks
-from caltrain_tf.inputs import map_blocks
-from caltrain_tf.posthoc import data
+from caltrain_tf import checks, inputs
 
 FORMAT = "caltrain_tf.posthoc"
 VERSION = 1
 # Layers after which probabilities are still probabilities.
 PASSING_ON = ("Cast", "Dropout", "Flatten", "Identity", "Reshape")
+# Fewer binary logits may all lie in [0, 1] by chance.
+FEWEST_PROBABILITIES = 10
+
+
+class Data:
+    """Examples in one or many batches, which every pass reads again.
+
+    Args:
+        batches: `inputs.Examples`, or a function that returns an iterator of
+            them.
+        from_probs: Whether the predictions are probabilities.
+    """
+
+    def __init__(self, batches, from_probs):
+        self.batches = batches
+        self.from_probs = from_probs
+        first = batches
+        if callable(batches):
+            first = next(batches(), None)
+            if first is None:
+                raise ValueError(
+                    "`logits` must hold at least one batch with an example "
+                    "that counts. Received: none"
+                )
+        _warn_of_probabilities(first)
+        self.num_classes = max(first.predictions.shape[1], 2)
+
+    def each(self, function):
+        """Yields `function(logits, labels)` and weights, for each batch.
+
+        Args:
+            function: Gets logits `(m, K)` and labels `(m,)`, which it must not
+                change, and returns a tuple of arrays of m elements. Called from
+                several threads at once for large batches.
+        """
+        if not callable(self.batches):
+            yield self._map(self.batches, function)
+            return
+        for number, examples in enumerate(self.batches()):
+            try:
+                yield self._map(examples, function)
+            except ValueError as error:
+                raise ValueError(f"In batch {number}: {error}") from error
+
+    def _map(self, examples, function):
+        results = examples.map(
+            lambda block, labels: function(
+                to_logits(block, self.from_probs), labels
+            )
+        )
+        weights = examples.weight
+        if weights is None:
+            weights = np.ones(len(results[0]))
+        return results, weights
+
+    def map(self, function):
+        """The arrays of `each` for all examples, followed by the weights."""
+        parts = [(*arrays, w) for arrays, w in self.each(function)]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+    def mean(self, function):
+        """Weighted means of the arrays, in float64."""
+        total, mass = 0.0, 0.0
+        for arrays, weights in self.each(function):
+            total = total + np.array([weights @ array for array in arrays])
+            mass += weights.sum()
+        return total / mass
+
+    def whole(self):
+        """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
+        predictions, labels = self.batches.whole()
+        weights = self.batches.weight
+        if weights is None:
+            weights = np.ones(len(labels))
+        # Large weights could overflow their sum.
+        weights = weights / weights.max()
+        logits = to_logits(predictions, self.from_probs)
+        return logits, labels, weights / weights.sum()
 
 
 class PostHoc(BaseEstimator):
@@ -58,29 +137,39 @@ class PostHoc(BaseEstimator):
         Args:
             logits: Logits of one of the shapes above, or probabilities with
                 `from_probs=True`: an array, which may be memory-mapped, a
-                tensor, or anything else with `__array__`. Or a
-                `tf.data.Dataset`, or any other iterable that can be read
-                several times, of `(logits, labels)` or
-                `(logits, labels, sample_weight)` batches; large datasets are
-                read again for each evaluation and not kept in memory.
-            labels: Class ids, or one-hot rows; left out for a dataset.
+                tensor, or anything else with `__array__`.
+            labels: Class ids, or one-hot rows.
             sample_weight: Weights >= 0, of the examples' shape or of its first
                 axes. Only the ratios of weights matter.
 
         Returns:
             The object itself.
         """
-        rows = data.read(
+        data = self._read_data(logits, labels, sample_weight)
+        self._fit(data)
+        self.num_classes_ = data.num_classes
+        return self
+
+    def _read_data(self, logits, labels, sample_weight):
+        """`Data` of the arguments of `fit`."""
+        if labels is None:
+            _refuse_batches(logits, f"{type(self).__name__} needs arrays")
+            raise ValueError("`labels` must be given. Received: labels=None")
+        return Data(self._read(logits, labels, sample_weight), self.from_probs)
+
+    def _read(self, logits, labels=None, sample_weight=None, **options):
+        """`inputs.Examples` of predictions."""
+        return inputs.read(
             logits,
             labels,
-            sample_weight,
-            from_probs=self.from_probs,
+            from_logits=not self.from_probs,
             multi_label=self.multi_label,
-            ignore_class=self.ignore_class,
+            ignore_class=self.ignore_class if labels is not None else None,
+            sample_weight=sample_weight,
+            name="logits",
+            of_calibrator=True,
+            **options,
         )
-        self._fit(rows)
-        self.num_classes_ = rows.num_classes
-        return self
 
     def as_layer(self):
         """Returns a Keras layer that does the same and does not train."""
@@ -173,24 +262,14 @@ class PostHoc(BaseEstimator):
             inputs, finish(layer(output)), name=f"{model.name}_{name}"
         )
 
-    def _fill(self, result, values, function):
-        """Sets `result[i:j] = function(logits of rows i to j, i, j)`.
-
-        Args:
-            result: Array `(n, ...)`.
-            values: Values of `data.flatten`; checked here.
-            function: Called on blocks, from several threads at once.
-        """
-        self._check_classes(values.shape[1])
-
-        def block(i, j):
-            rows = data.to_logits(values[i:j], self.from_probs, index=i)
-            result[i:j] = function(rows, i, j)
-            return not self.from_probs and data.look_odd(values[i:j])
-
-        row_bytes = max(values.itemsize, 4) * values.shape[1]
-        if all(map_blocks(block, len(values), row_bytes)):
-            data.warn_of_probabilities()
+    def _read_new(self, logits):
+        """`inputs.Examples` of predictions without labels."""
+        self._check_fitted()
+        _refuse_batches(logits, "map the layer of `as_layer()` over a dataset")
+        examples = self._read(logits, needs_labels=False)
+        self._check_classes(examples.predictions.shape[1])
+        _warn_of_probabilities(examples)
+        return examples
 
     def _check_fitted(self):
         if not self.__sklearn_is_fitted__():
@@ -200,20 +279,15 @@ class PostHoc(BaseEstimator):
             )
 
     def _check_classes(self, num_classes):
-        """Raises if logits of this last axis cannot be calibrated."""
-        expected = self._expected_classes()
+        """Raises if the last axis has other classes than `fit` has seen."""
         if self.multi_label or num_classes == 1:
             num_classes = 2
-        if None not in (num_classes, expected) and num_classes != expected:
+        if num_classes not in (None, self.num_classes_):
             raise ValueError(
-                f"`logits` must have the {expected} classes that "
+                f"`logits` must have the {self.num_classes_} classes that "
                 f"{type(self).__name__} was fitted to. "
                 f"Received: {num_classes} classes"
             )
-
-    def _expected_classes(self):
-        """The number of classes that `transform` needs; None for any."""
-        return None
 
     def _check_activation(self, output):
         """Raises if the activation of a model contradicts `from_probs`."""
@@ -243,12 +317,12 @@ class Calibrator(ClassifierMixin, PostHoc):
         """Returns calibrated logits.
 
         Args:
-            logits: What `fit` takes; or a `tf.data.Dataset` of batches of them
-                or of tuples that begin with them.
+            logits: An array of the shapes that `fit` takes. For a
+                `tf.data.Dataset`, map the layer of `as_layer()` over it.
 
         Returns:
             A NumPy array of the shape of `logits`, float64 for float64 and
-            float32 otherwise; or a dataset with the first component replaced.
+            float32 otherwise.
         """
         return self._apply(logits, _as_logits)
 
@@ -305,35 +379,55 @@ class Calibrator(ClassifierMixin, PostHoc):
 
     def _apply(self, logits, finish):
         """Calibrates and then applies `_as_logits` or `_as_probabilities`."""
-        self._check_fitted()
-        if data.is_dataset(logits):
-            return self._apply_to_dataset(logits, finish)
-        values, shape = data.flatten(logits, self.multi_label)
-        is_double = values.dtype == np.float64
-        result = np.empty(values.shape, np.float64 if is_double else np.float32)
-        width = values.shape[1]
-        self._fill(
-            result,
-            values,
-            lambda rows, i, j: finish(self._transform(rows), width),
-        )
-        return result.reshape(shape)
-
-    def _apply_to_dataset(self, dataset, finish):
-        import tensorflow as tf
-
-        def apply(first):
-            dtype = tf.float64 if first.dtype == tf.float64 else tf.float32
-            if first.shape.rank is not None:
-                self._check_classes(first.shape[-1])
-            result = tf.numpy_function(
-                lambda values: self._apply(values, finish), [first], dtype
+        examples = self._read_new(logits)
+        is_binary = examples.predictions.shape[1] == 1
+        (result,) = examples.map(
+            lambda block, _: (
+                finish(
+                    self._transform(to_logits(block, self.from_probs)),
+                    is_binary,
+                ),
             )
-            return tf.ensure_shape(result, first.shape)
+        )
+        return result.reshape(np.shape(logits))
 
-        if isinstance(dataset.element_spec, tuple):
-            return dataset.map(lambda first, *rest: (apply(first), *rest))
-        return dataset.map(apply)
+
+def to_logits(predictions, from_probs):
+    """Predictions `(n, K)` as logits, in the same precision."""
+    if not from_probs:
+        return predictions
+    return np.log(np.maximum(predictions, inputs.SMALLEST_CALIBRATED))
+
+
+def is_dataset(values):
+    """Whether it is a `tf.data.Dataset`, without importing TensorFlow."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(
+        values, tensorflow.data.Dataset
+    )
+
+
+def may_hold_batches(values):
+    """Whether it is an iterable that is no array."""
+    is_iterable = hasattr(values, "__iter__") and not hasattr(
+        values, "__array__"
+    )
+    return is_iterable and not isinstance(values, str | bytes | dict)
+
+
+def folds(labels, num_folds, seed=0):
+    """Pairs of row numbers outside and inside of each of the folds.
+
+    Folds are shuffled, and have the same shares of the classes as far as the
+    classes have enough examples.
+    """
+    kind = StratifiedKFold
+    if np.bincount(labels).max() < num_folds:
+        kind = KFold
+    splitter = kind(num_folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class")
+        return list(splitter.split(np.zeros(len(labels)), labels))
 
 
 def read_file(path, classes):
@@ -435,11 +529,34 @@ def _activation_of(output):
     return name if activation is not None else None
 
 
-def _as_logits(calibrated, width):
-    """Calibrated logits `(n, K)` in the width of the predictions."""
-    return calibrated if width > 1 else calibrated[:, 1:] - calibrated[:, :1]
+def _as_logits(calibrated, is_binary):
+    """Calibrated logits `(n, K)`, or the one of class 1 against class 0."""
+    return calibrated[:, 1:] - calibrated[:, :1] if is_binary else calibrated
 
 
-def _as_probabilities(calibrated, width):
-    """Calibrated probabilities; only that of class 1 for a width of 1."""
-    return softmax(calibrated, axis=1)[:, -width:]
+def _as_probabilities(calibrated, is_binary):
+    """Calibrated probabilities `(n, K)`, or that of class 1."""
+    return softmax(calibrated, axis=1)[:, 1 if is_binary else 0 :]
+
+
+def _refuse_batches(logits, reason):
+    # Lists and tuples may hold the numbers of an array.
+    if may_hold_batches(logits) and not isinstance(logits, list | tuple):
+        raise ValueError(
+            f"`logits` must be an array: {reason}. "
+            f"Received: {type(logits).__name__}"
+        )
+
+
+def _warn_of_probabilities(examples):
+    """Warns if binary logits look like probabilities; `read` sees others."""
+    values = examples.predictions
+    if not examples.from_logits or values.shape[1] > 1:
+        return
+    if len(values) >= FEWEST_PROBABILITIES and np.all(
+        (values >= 0) & (values <= 1)
+    ):
+        checks.warn(
+            "`logits` look like probabilities: all lie in [0, 1]. Pass logits, "
+            "or construct the calibrator with `from_probs=True`."
+        )

@@ -1,25 +1,15 @@
 """Comparison of calibrators with each other and with doing nothing."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 from sklearn.base import clone
 
-from caltrain_tf import checks
-from caltrain_tf.inputs import read, top_labels
-from caltrain_tf.metrics.binned import error_of_confidence
-from caltrain_tf.metrics.scores import brier_of_examples, nll_of_examples
-from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc.affine import MatrixScaling, VectorScaling
-from caltrain_tf.posthoc.base import Calibrator
-from caltrain_tf.posthoc.dirichlet import DirichletCalibration
-from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
-from caltrain_tf.posthoc.structured import (
-    StructuredMatrixScaling,
-    StructuredVectorScaling,
-)
-from caltrain_tf.posthoc.temperature import TemperatureScaling
+from caltrain_tf import checks, inputs
+from caltrain_tf.metrics import binned, scores
+from caltrain_tf.posthoc import affine, base, temperature
 
 METRICS = ("nll", "brier", "ece", "accuracy")
 # Metrics in which a calibrator can be called better than doing nothing.
@@ -89,32 +79,28 @@ def compare(
     seed = checks.count("seed", seed, low=0)
     if labels is None:
         raise ValueError("`labels` must be given. Received: labels=None")
-    rows = data.read(
+    examples = inputs.read(
         logits,
         labels,
-        sample_weight,
-        from_probs=from_probs,
+        from_logits=not from_probs,
         multi_label=multi_label,
         ignore_class=ignore_class,
+        sample_weight=sample_weight,
+        name="logits",
+        of_calibrator=True,
     )
-    # The blocks are checked, and do not contain rows that do not count.
-    parts = zip(*rows.map(lambda *block: block, check=True), strict=True)
-    logits, labels, weights = (
-        None if part[0] is None else np.concatenate(part) for part in parts
-    )
+    logits, labels, weights = base.Data(examples, from_probs).whole()
     if cv > len(labels):
         raise ValueError(
             "`cv` must not be larger than the number of rows. "
             f"Received: cv={cv} for {len(labels)} rows"
         )
     calibrators = _named(calibrators, logits.shape[1])
-    generator = np.random.default_rng(seed)
-    fold = data.deal(labels, generator.random(len(labels)), cv)
-    samples = generator.spawn(1)[0].bit_generator.seed_seq
-    options = (labels, weights, num_bins, num_samples, samples)
+    folds = base.folds(labels, cv, seed)
+    options = (labels, weights, num_bins, num_samples, seed)
     values = {NOTHING: _resampled(logits, *options)}
     for name, calibrator in calibrators.items():
-        calibrated = _out_of_fold(calibrator, logits, labels, weights, fold, cv)
+        calibrated = _out_of_fold(calibrator, logits, labels, weights, folds)
         values[name] = _resampled(calibrated, *options)
     return Comparison(_scores(values))
 
@@ -194,17 +180,17 @@ def default_calibrators(num_classes):
     For more than 100 classes, those with a K x K matrix are left out.
     """
     calibrators = {
-        "ts": TemperatureScaling(),
-        "ts_sb_ece": TemperatureScaling("sb_ece"),
-        "ts_hb_ece": TemperatureScaling("hb_ece"),
-        "ensemble": EnsembleTemperatureScaling(),
-        "vector": VectorScaling(),
-        "structured_vector": StructuredVectorScaling(),
+        "ts": temperature.TemperatureScaling(),
+        "ts_sb_ece": temperature.TemperatureScaling("sb_ece"),
+        "ts_hb_ece": temperature.TemperatureScaling("hb_ece"),
+        "ensemble": temperature.EnsembleTemperatureScaling(),
+        "vector": affine.VectorScaling(),
+        "structured_vector": affine.StructuredVectorScaling(),
     }
     if num_classes <= FEW_CLASSES:
-        calibrators["matrix"] = MatrixScaling()
-        calibrators["structured_matrix"] = StructuredMatrixScaling()
-        calibrators["dirichlet"] = DirichletCalibration()
+        calibrators["matrix"] = affine.MatrixScaling()
+        calibrators["structured_matrix"] = affine.StructuredMatrixScaling()
+        calibrators["dirichlet"] = affine.DirichletCalibration()
     return calibrators
 
 
@@ -225,7 +211,7 @@ def _named(calibrators, num_classes):
             )
         calibrators = named
     for name, calibrator in calibrators.items():
-        if not isinstance(calibrator, Calibrator) or name == NOTHING:
+        if not isinstance(calibrator, base.Calibrator) or name == NOTHING:
             raise ValueError(
                 "`calibrators` must hold calibrators of this package, none of "
                 f"them named {NOTHING!r}. Received: {name!r}: {calibrator!r}"
@@ -233,34 +219,37 @@ def _named(calibrators, num_classes):
     return calibrators
 
 
-def _out_of_fold(calibrator, logits, labels, weights, fold, cv):
+def _out_of_fold(calibrator, logits, labels, weights, folds):
     calibrated = np.empty_like(logits)
-    for index in range(cv):
-        held_out = fold == index
+    for rest, fold in folds:
         # A clone for logits `(n, K)`; the user's calibrator is not changed.
         fresh = clone(calibrator).set_params(
             from_probs=False, multi_label=False, ignore_class=None
         )
-        fresh.fit(
-            logits[~held_out],
-            labels[~held_out],
-            None if weights is None else weights[~held_out],
-        )
-        calibrated[held_out] = fresh.transform(logits[held_out])
+        with warnings.catch_warnings():
+            # The table says so.
+            warnings.filterwarnings("ignore", ".*cross-validated NLL")
+            warnings.filterwarnings("ignore", ".*look like probabilities")
+            fresh.fit(logits[rest], labels[rest], weights[rest])
+            calibrated[fold] = fresh.transform(logits[fold])
     return calibrated
 
 
 def _resampled(logits, labels, weights, num_bins, num_samples, seed):
     """Metrics on all rows and on resamples, `(1 + num_samples, metrics)`."""
-    examples = read(logits, labels, from_logits=True)
-    nll, brier = nll_of_examples(examples), brier_of_examples(examples)
-    confidence, correct, _ = top_labels(logits, labels, from_logits=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*looks like probabilities")
+        examples = inputs.read(logits, labels, from_logits=True)
+        top = inputs.top_labels(logits, labels, from_logits=True)
+    confidence, correct, _ = top
+    nll = scores.nll_of_examples(examples)
+    brier = scores.brier_of_examples(examples)
     means = np.stack([nll, brier, correct], axis=1)
 
     def metrics(rows):
-        chosen = None if weights is None else weights[rows]
+        chosen = weights[rows]
         nll, brier, accuracy = np.average(means[rows], axis=0, weights=chosen)
-        ece = error_of_confidence(
+        ece = binned.error_of_confidence(
             confidence[rows], correct[rows], num_bins, weight=chosen
         )
         return nll, brier, ece, accuracy

@@ -1,17 +1,18 @@
 """Conformal prediction sets, which hold the label with a given probability."""
 
+import collections
+import hashlib
+
 import numpy as np
 from scipy.special import softmax
 
-from caltrain_tf import checks, layers
-from caltrain_tf.inputs import map_blocks
-from caltrain_tf.posthoc import data
-from caltrain_tf.posthoc.base import PostHoc
+from caltrain_tf import checks, inputs, layers
+from caltrain_tf.posthoc import base
 
 METHODS = ("thr", "aps", "raps")
 
 
-class ConformalSets(PostHoc):
+class ConformalSets(base.PostHoc):
     """Sets of classes that hold the label with probability 1 - `alpha`.
 
     Each class of an example has a score, which is smaller the better the class
@@ -114,26 +115,21 @@ class ConformalSets(PostHoc):
             A boolean array `(..., K)`; `(N, 2)` or `(..., 2)` for binary
             problems, and `(..., L, 2)` with `multi_label=True`.
         """
-        self._check_fitted()
-        if data.is_dataset(logits):
-            raise ValueError(
-                "`logits` must be an array. Received: a dataset; for its sets "
-                "call `dataset.map(conformal.as_layer())`"
-            )
-        values, shape = data.flatten(logits, self.multi_label)
-        sets = np.empty((len(values), max(values.shape[1], 2)), bool)
+        examples = self._read_new(logits)
+        predictions, _ = examples.whole()
         bound, lam = layers.ConformalSet.bounds(self.threshold_, self.lam)
-        chance = np.zeros(len(values))
+        chance = np.zeros(len(predictions))
         if self._is_randomized():
-            chance = _uniform_of_rows(values, self.seed)
+            chance = uniform_of_rows(predictions, self.seed)
 
-        def block(rows, i, j):
-            fit, probs = self._fit_of_classes(rows, lam)
+        def block(i, j):
+            logits = base.to_logits(predictions[i:j], self.from_probs)
+            fit, probs = self._fit_of_classes(logits, lam)
             return fit + chance[i:j, None] * probs >= bound
 
-        self._fill(sets, values, block)
-        is_binary = self.multi_label or len(shape) == 1
-        return sets.reshape(*(shape if is_binary else shape[:-1]), -1)
+        row_bytes = 8 * predictions.shape[1]
+        sets = inputs.map_blocks(block, len(predictions), row_bytes)
+        return np.concatenate(sets).reshape(*examples.shape, -1)
 
     def append_to(self, model):
         """Returns the model with prediction sets as outputs; it can be saved.
@@ -149,25 +145,21 @@ class ConformalSets(PostHoc):
         self._check_fitted()
         return self._extend(model, "sets")
 
-    def _fit(self, rows):
-        def block(logits, labels, weights):
-            fit, probs = (
-                np.take_along_axis(each, labels[:, None], axis=1)[:, 0]
+    def _fit(self, data):
+        def of_label(logits, labels):
+            return tuple(
+                inputs.at_class(each, labels)
                 for each in self._fit_of_classes(logits, self.lam)
             )
-            if weights is None:
-                weights = np.ones(len(labels))
-            return fit, probs, weights
 
-        parts = zip(*rows.map(block, check=True), strict=True)
-        fit, probs, weights = map(np.concatenate, parts)
+        fit, probs, weights = data.map(of_label)
         if self._is_randomized():
             generator = np.random.default_rng([self.seed, 0])
             fit += generator.random(len(fit)) * probs
         self.threshold_ = 1.0 + conformal_quantile(-fit, weights, self.alpha)
         if self.threshold_ == np.inf:
             # Larger than all scores, and finite, as JSON requires.
-            self.threshold_ = 2.0 + self.lam * rows.num_classes
+            self.threshold_ = 2.0 + self.lam * data.num_classes
             checks.warn(
                 f"{len(fit)} examples are too few for alpha={self.alpha}: "
                 "sets hold all classes. At least 1 / alpha - 1 are needed."
@@ -196,9 +188,6 @@ class ConformalSets(PostHoc):
         np.put_along_axis(fit, order, smaller, axis=1)
         return fit, probs
 
-    def _expected_classes(self):
-        return self.num_classes_
-
     def _layer(self, **options):
         return layers.ConformalSet(
             self.threshold_,
@@ -215,37 +204,23 @@ class ConformalSets(PostHoc):
         checks.number("threshold_", self.threshold_, low=0, closed=True)
 
 
-def _uniform_of_rows(values, seed):
+def uniform_of_rows(predictions, seed):
     """A number in [0, 1) for each row, made of its contents and the seed.
 
     The set of an example then does not depend on the batch that it is in, and
     examples one by one have different numbers. Equal rows of a batch differ.
     """
-    width = values.shape[1]
-    factors = np.random.default_rng(seed).integers(
-        2**63, size=width + 1, dtype=np.uint64
-    )
-
-    def block(i, j):
-        # float32 and no -0, so that the type and the sign of 0 do not matter.
-        words = (values[i:j].astype(np.float32) + 0).view(np.uint32)
-        # The last column first: [0, z] has the number of a binary logit z.
-        return words.astype(np.uint64) @ factors[:0:-1]
-
-    keys = np.concatenate(map_blocks(block, len(values), 8 * width))
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    turn = np.arange(len(keys)) - np.searchsorted(ordered, ordered)
-    keys[order] += turn.astype(np.uint64) * factors[0]
-    # The finaliser of SplitMix64, which makes sums of products look random.
-    for shift, factor in (
-        (30, 0xBF58476D1CE4E5B9),
-        (27, 0x94D049BB133111EB),
-        (31, 1),
-    ):
-        keys ^= keys >> np.uint64(shift)
-        keys *= np.uint64(factor)
-    return (keys >> np.uint64(11)) * 2.0**-53
+    # float32 and no -0, so that the type and the sign of 0 do not matter.
+    rows = np.ascontiguousarray(predictions, np.float32) + 0
+    seen, numbers = collections.Counter(), np.empty(len(rows))
+    for index, row in enumerate(rows):
+        content = row.tobytes()
+        salt = f"{seed} {seen[content]}".encode()
+        digest = hashlib.blake2b(content + salt, digest_size=8).digest()
+        # The 53 bits of a float64.
+        numbers[index] = (int.from_bytes(digest) >> 11) * 2.0**-53
+        seen[content] += 1
+    return numbers
 
 
 def conformal_quantile(scores, weights, alpha):

@@ -1,59 +1,37 @@
-"""Temperature scaling by likelihood or by calibration error.
+"""Temperature scaling, by likelihood or by calibration error, and mixtures.
 
-With d = logits - their maximum and b = 1/temperature, the sums of exp(b d),
-d exp(b d) and d^2 exp(b d) over a row give the logarithm of its normaliser, and
-the slope and curvature of this logarithm in b (`row_moments`). The following
-steps need only these three numbers for each row:
-
-1. `survey` checks the values and finds data that determine no temperature.
-2. `most_likely` minimises the negative log-likelihood, which is convex in b, by
-   Newton's method on its slope. It steps in log b, where the scale of the
-   logits does not matter. Most steps use a sample of the rows; the full data
-   need about three passes.
-3. `Search` minimises a calibration error plus a share of the negative
-   log-likelihood, a sum that has several local minima.
-
-Sums over a row are in the logits' precision, sums over rows in float64.
+With d = logits - their maximum, in units of the largest difference in any row,
+and b the inverse temperature in these units, the negative log-likelihood of a
+row is log(sum(exp(b d))) - b d[label]. It is convex in b.
 """
 
 import math
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq, minimize, minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from caltrain_tf import checks, layers
-from caltrain_tf.inputs import map_blocks
+from caltrain_tf import checks, inputs, layers
 from caltrain_tf.metrics.binned import error_of_confidence
-from caltrain_tf.posthoc.base import Calibrator
+from caltrain_tf.posthoc import base
 
 OBJECTIVES = ("nll", "sb_ece", "hb_ece")
-SHORT_ROW = 32
-# Number of rows on which Newton's method finds its start.
-SAMPLE_ROWS = 512
-# Range of inverse temperatures, times the spread of the logits. At the ends the
-# predictions are uniform, or all of one class, in float32.
-LOWEST, HIGHEST = 1e-6, 1e6
-# A step of this relative size leaves an error of about its square.
+# Inverse temperatures at which predictions are uniform, or all of one class.
+UNIFORM, SATURATED = 1e-4, 1e7
+# Range of the inverse temperatures of Newton's method, which one row with large
+# differences may move far away from 1.
+LOWEST, HIGHEST = 1e-9, 1e30
+# A Newton step of this relative size leaves an error of about its square.
 TOLERANCE = 1e-6
 MAX_STEPS = 100
-# Ratio of the inverse temperatures, or nodes, at which `Search` passes over the
-# logits.
-NODE_RATIO = 1.25
-# Number of temperatures that are tried between two nodes. A hard-binned error
-# jumps wherever two examples change places, and needs more of them.
-SMOOTH_GRID, JUMPING_GRID = 12, 60
-# Distance in log b from a minimum within which its last digits are found.
-FOCUS = 0.01
+# Distance of the log temperatures at which a calibration error is computed.
+SMOOTH_STEP, JUMPING_STEP = 0.04, 0.02
 # The smallest bin mass that is divided by, as in `losses.sb_ece`.
 SMALLEST_MASS = 1e-5
-# Largest exponent that is far from overflowing float64.
-LARGEST_EXPONENT = 600.0
 
 
-class TemperatureScaling(Calibrator):
+class TemperatureScaling(base.Calibrator):
     """Divides the logits by one number, which keeps the predicted classes.
 
     The temperature minimises the objective on the given data:
@@ -147,39 +125,124 @@ class TemperatureScaling(Calibrator):
             )
         self.likelihood_weight = likelihood_weight
 
-    def _fit(self, rows):
-        view = survey(rows)
-        if self.objective == "nll":
-            inverse = most_likely(rows, view)
-        else:
-            inverse = without_optimum(rows, view)
-            if inverse is None:
-                inverse = self._smallest_error(rows, view)
-        self.temperature_ = 1.0 / inverse
+    def fit(self, logits, labels=None, sample_weight=None):
+        """Fits to predictions and their labels.
 
-    def _smallest_error(self, rows, view):
-        weight = self.likelihood_weight
-        if self.objective == "sb_ece":
-            error = partial(
-                soft_binned_error,
-                num_bins=self.num_bins,
-                temperature=self.soft_temperature,
-                binning=self.binning,
+        Args:
+            logits: Logits of one of the shapes above, or probabilities with
+                `from_probs=True`: an array, which may be memory-mapped, a
+                tensor, or anything else with `__array__`. Or batches
+                `(logits, labels)` or `(logits, labels, sample_weight)`: a
+                `tf.data.Dataset`, a list, any other iterable that can be read
+                several times, or a function that returns an iterator. They are
+                read once for each step of the search, and not kept in memory.
+            labels: Class ids, or one-hot rows; left out for batches.
+            sample_weight: Weights >= 0, of the examples' shape or of its first
+                axes. Only the ratios of weights matter.
+
+        Returns:
+            The object itself.
+        """
+        return super().fit(logits, labels, sample_weight)
+
+    def _read_data(self, logits, labels, sample_weight):
+        if labels is not None and not base.is_dataset(logits):
+            return super()._read_data(logits, labels, sample_weight)
+        for name, value in (
+            ("labels", labels),
+            ("sample_weight", sample_weight),
+        ):
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be left out when `logits` holds batches. "
+                    f"Received: {name}={type(value).__name__}"
+                )
+        if not (callable(logits) or base.may_hold_batches(logits)):
+            raise ValueError(
+                "`labels` must be given unless `logits` is a dataset, or "
+                "another iterable, of (logits, labels) batches. "
+                f"Received: labels=None, logits={type(logits).__name__}"
             )
-            if weight is None:
-                weight = 2 * self.num_bins / view.count
-            search = Search(rows, view, error, weight, SMOOTH_GRID)
-            position = search.lowest_of_smooth_error()
-        else:
-            error = partial(error_of_confidence, num_bins=self.num_bins)
-            search = Search(rows, view, error, weight or 0.0, JUMPING_GRID)
-            position = search.lowest_of_jumping_error()
-        if not search.is_inside(position):
-            checks.warn(
-                "The calibration error falls up to the last temperature that "
-                f"was tried. Using {math.exp(-position):g}."
+        if hasattr(logits, "__next__"):
+            raise ValueError(
+                "`logits` must be an iterable that can be read several times, "
+                "such as a dataset or a list. "
+                f"Received: {type(logits).__name__}"
             )
-        return math.exp(position)
+        return base.Data(lambda: self._batches(logits), self.from_probs)
+
+    def _batches(self, batches):
+        """Yields the `inputs.Examples` of one pass."""
+        if base.is_dataset(batches):
+            batches = batches.as_numpy_iterator()
+        elif callable(batches):
+            batches = batches()
+        num_classes = None
+        for number, batch in enumerate(batches):
+            if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+                raise ValueError(
+                    "`logits` must hold (logits, labels) or (logits, labels, "
+                    "sample_weight) batches. Received: a batch of type "
+                    f"{type(batch).__name__}"
+                )
+            try:
+                examples = self._read(*batch, may_be_empty=True)
+            except ValueError as error:
+                raise ValueError(f"In batch {number}: {error}") from error
+            # While the next batch is read, this one is the only other.
+            del batch
+            if examples.counts is not None and not examples.counts.any():
+                continue
+            width = examples.predictions.shape[1]
+            if width != (num_classes or width):
+                raise ValueError(
+                    f"In batch {number}: `logits` must have {num_classes} "
+                    f"classes, as before. Received: {width} classes"
+                )
+            num_classes = width
+            yield examples
+            del examples
+
+    def _fit(self, data):
+        survey = Survey(data)
+        inverse = survey.without_optimum()
+        if inverse is None and self.objective == "nll":
+            inverse = survey.most_likely()
+        elif inverse is None:
+            inverse = self._smallest_error(survey)
+        self.temperature_ = survey.unit / inverse
+
+    def _smallest_error(self, survey):
+        weight, step = self.likelihood_weight, SMOOTH_STEP
+        if self.objective == "hb_ece":
+            weight, step = weight or 0.0, JUMPING_STEP
+        elif weight is None:
+            weight = 2 * self.num_bins / survey.count
+
+        def evaluate(position):
+            """The value at log b, and what it cannot fall below beyond."""
+            confidence, correct, nll, weights = survey.at(math.exp(position))
+            if self.objective == "hb_ece":
+                error = error_of_confidence(
+                    confidence, correct, self.num_bins, weight=weights
+                )
+            else:
+                error = soft_binned_error(
+                    confidence,
+                    correct,
+                    weights,
+                    self.num_bins,
+                    self.soft_temperature,
+                    self.binning,
+                )
+            # No binned error is below |mean confidence - accuracy|, and the
+            # confidence grows with b.
+            gap = np.average(confidence - correct, weights=weights)
+            share = weight * np.average(nll, weights=weights)
+            return error**2 + share, (gap, share)
+
+        position = math.log(survey.most_likely(warns=False))
+        return math.exp(lowest(evaluate, position, step))
 
     def _transform(self, logits):
         return logits * logits.dtype.type(1.0 / self.temperature_)
@@ -193,404 +256,281 @@ class TemperatureScaling(Calibrator):
         checks.number("temperature_", self.temperature_, low=0)
 
 
-class Survey(NamedTuple):
-    """Statistics of the rows from the first pass."""
+class EnsembleTemperatureScaling(base.Calibrator):
+    """Mixes tempered, plain and uniform predictions.
 
-    weight: float  # Sum of the weights.
-    count: float  # Effective number of rows.
-    separable: bool  # Whether every label has the largest logit of its row.
-    spread: float  # Root mean square of logit - largest logit of the row.
-    slope: float  # Mean slope of the negative log-likelihood at b = 0.
-    curvature: float  # Its mean curvature at b = 0.
+        p = w_1 softmax(logits / T) + w_2 softmax(logits) + w_3 / K
 
+    T is the temperature of temperature scaling. With this T, the weights, which
+    are at least 0 and sum to 1, minimise the negative log-likelihood. The
+    predicted classes stay the same. Calibrated logits are log p.
 
-def survey(rows):
-    """Checks the values of all rows and returns their `Survey`."""
+    Args:
+        from_probs: Whether predictions are probabilities instead of logits.
+            Probabilities below 1e-12 are raised to it.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that are ignored.
 
-    def block(logits, labels, weights):
-        shifted = shift(logits)
-        of_label = label_logits(shifted, labels)
-        mean = np.einsum("ij->i", shifted).astype(np.float64) / rows.num_classes
-        square = np.einsum("ij,ij->i", shifted, shifted).astype(np.float64)
-        square /= rows.num_classes
-        squares = len(labels) if weights is None else weights @ weights
-        return (
-            squares,
-            total(np.ones(len(labels)), weights),
-            np.count_nonzero(of_label),
-            total(square, weights),
-            total(mean - of_label, weights),
-            total(square - mean**2, weights),
-        )
+    Attributes:
+        temperature_: The temperature T.
+        weights_: The weights w, `(3,)`.
 
-    sums = rows.sum(block, check=True)
-    squares, weight, wrong, square, slope, curvature = sums
-    if not np.isfinite(square):
-        raise ValueError(
-            "`logits` must not differ by more than the square root of the "
-            f"largest number of their type. Received: squares up to {square}"
-        )
-    return Survey(
-        weight,
-        weight**2 / squares,
-        wrong == 0,
-        math.sqrt(square / weight),
-        slope / weight,
-        curvature / weight,
-    )
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> logits = np.array([[9.0, 0.0], [0.0, 9.0], [1.0, 0.0], [9.0, 0.0]])
+        >>> scaler = ct.posthoc.EnsembleTemperatureScaling()
+        >>> scaler.fit(logits, [0, 1, 0, 1]).weights_.round(2).tolist()
+        [0.0, 0.44, 0.56]
 
-
-def total(values, weights):
-    """The weighted sum of values of rows; weights may be None."""
-    return np.sum(values) if weights is None else weights @ values
-
-
-def shift(logits):
-    """Logits minus the largest of their row."""
-    return logits - row_max(logits)[:, None]
-
-
-def label_logits(shifted, labels):
-    """The logits of the labels, in float64."""
-    return shifted[np.arange(len(labels)), labels].astype(np.float64)
-
-
-def row_max(logits):
-    """The largest logit of each row."""
-    if logits.shape[1] > SHORT_ROW:
-        return logits.max(axis=1)
-    # A loop over columns costs less than NumPy's loop over short rows.
-    largest = logits[:, 0].copy()
-    for column in logits.T[1:]:
-        np.maximum(largest, column, out=largest)
-    return largest
-
-
-def row_moments(shifted, inverse):
-    """`(log_sum, mean, variance)` of each row at temperature 1/`inverse`."""
-    weighted = shifted * shifted.dtype.type(inverse)
-    np.exp(weighted, out=weighted)
-    # einsum is faster than sum(axis=1) on short rows and as fast on long ones.
-    powers = np.einsum("ij->i", weighted).astype(np.float64)
-    weighted *= shifted
-    mean = np.einsum("ij->i", weighted) / powers
-    square = np.einsum("ij,ij->i", weighted, shifted) / powers
-    return np.log(powers), mean, np.maximum(square - mean**2, 0.0)
-
-
-def without_optimum(rows, view):
-    """An inverse temperature for data that determine none, or None.
-
-    Warns and returns a finite value if every logit of a row is the same, or if
-    no example is misclassified: then the best temperature would be 0.
-    """
-    if view.spread == 0:
-        _warn_of_chosen("All logits of each row are equal", 1.0)
-        return 1.0
-    if view.separable:
-        inverse = _succession(rows, view)
-        _warn_of_chosen(
-            "No example is misclassified, so that 0 would be best", inverse
-        )
-        return inverse
-    return None
-
-
-def _succession(rows, view):
-    """The inverse temperature of a mean confidence of (n + 1) / (n + 2).
-
-    This is Laplace's rule of succession: the probability that the next
-    prediction is correct, after n correct ones.
-    """
-    target = (view.count + 1) / (view.count + 2)
-
-    def excess(position):
-        def block(logits, labels, weights):
-            log_sum, _, _ = row_moments(shift(logits), math.exp(position))
-            return total(np.exp(-log_sum), weights)
-
-        return rows.sum(block) / view.weight - target
-
-    low = math.log(LOWEST / view.spread)
-    high = math.log(HIGHEST / view.spread)
-    # Ties keep confidences below 1 at any temperature.
-    if excess(high) < 0:
-        return math.exp(high)
-    return math.exp(brentq(excess, low, high, xtol=1e-6))
-
-
-def _warn_of_chosen(reason, inverse):
-    checks.warn(
-        f"{reason}: these data determine no temperature. Using {1 / inverse:g}."
-    )
-
-
-def most_likely(rows, view):
-    """The inverse temperature of the smallest negative log-likelihood."""
-    inverse = without_optimum(rows, view)
-    if inverse is not None:
-        return inverse
-    if view.slope >= 0:
-        # To three digits, the predictions are uniform.
-        inverse = 1e-3 / view.spread
-        _warn_of_chosen("The logits say nothing about the labels", inverse)
-        return inverse
-    inverse = _newton(rows, first_guess(rows, view), view, TOLERANCE)
-    if inverse >= HIGHEST / view.spread:
-        _warn_of_chosen(
-            "The data are all but free of misclassifications", inverse
-        )
-    return inverse
-
-
-def first_guess(rows, view):
-    """An inverse temperature close to the most likely one, from a sample."""
-    guess = abs(view.slope) / view.curvature if view.curvature else 1.0
-    guess = guess or 1.0 / view.spread
-    sample = rows.sample(SAMPLE_ROWS)
-    if sample is rows:
-        return guess
-    inverse = _newton(sample, guess, view, tolerance=1e-2)
-    lowest, highest = LOWEST / view.spread, HIGHEST / view.spread
-    return inverse if 10 * lowest < inverse < highest / 10 else guess
-
-
-def _newton(rows, inverse, view, tolerance):
-    """The root of the slope of the likelihood, from a starting point."""
-    low = math.log(LOWEST / view.spread)
-    high = math.log(HIGHEST / view.spread)
-    position = min(max(math.log(inverse), low), high)
-    for _ in range(MAX_STEPS):
-        inverse = math.exp(position)
-        slope, curvature = likelihood(rows, inverse)[1:]
-        if slope < 0:
-            low = position
-        else:
-            high = position
-        change = inverse * curvature
-        # Without curvature the step is long, and the bracket limits it.
-        step = -slope / change if change > 0 else math.inf
-        step = math.copysign(min(abs(step), 2.0), -slope)
-        if not low <= position + step <= high:
-            step = (low + high) / 2 - position
-        position += step
-        if abs(step) < tolerance:
-            return math.exp(position)
-    checks.warn(
-        f"The temperature did not converge in {MAX_STEPS} steps. "
-        f"Using {math.exp(-position):g}.",
-        ConvergenceWarning,
-    )
-    return math.exp(position)
-
-
-def likelihood(rows, inverse):
-    """Sums of the negative log-likelihood and its two derivatives in b."""
-
-    def block(logits, labels, weights):
-        shifted = shift(logits)
-        of_label = label_logits(shifted, labels)
-        log_sum, mean, variance = row_moments(shifted, inverse)
-        return (
-            total(log_sum - inverse * of_label, weights),
-            total(mean - of_label, weights),
-            total(variance, weights),
-        )
-
-    return rows.sum(block)
-
-
-class Search:
-    """`error^2 + weight x NLL` as a function of log b, and its lowest value.
-
-    A calibration error has several local minima in the temperature. Three facts
-    make a search for the lowest one cheap and certain:
-
-    - By Jensen's inequality every binned error is at least |mean confidence -
-      accuracy|, and the mean confidence falls with the temperature.
-    - The negative log-likelihood is convex in b: where it rises, it continues
-      to rise. Where these two bounds are above the best value so far, no better
-      value lies beyond, which proves on both sides that the search can end.
-    - Between temperatures of ratio 1.25, confidences are interpolated to about
-      1e-5, and to float32 at a ratio of 1.02, where the search ends
-      (`Tempered`). Trying a temperature needs no pass over the logits.
+    Reference:
+        Zhang et al., "Mix-n-Match: Ensemble and Compositional Methods for
+        Uncertainty Calibration in Deep Learning", 2020.
     """
 
-    def __init__(self, rows, view, error, weight, grid):
-        """Tries temperatures, `grid` per node, until none can be better."""
-        self.rows, self.error, self.weight = rows, error, weight
-        self.tried = {}
-        step = math.log(NODE_RATIO)
-        middle = math.log(first_guess(rows, view))
-        # Beyond these numbers of nodes, confidences hardly change.
-        most_below = math.ceil((middle - math.log(1e-4 / view.spread)) / step)
-        most_above = math.ceil((math.log(1e5 / view.spread) - middle) / step)
-        below = above = 2
-        while True:
-            low, high = middle - below * step, middle + above * step
-            self.tempered = Tempered(rows, low, high, below + above)
-            self._try(
-                middle + step * i / grid
-                for i in range(-below * grid, above * grid + 1)
+    fitted_names = ("temperature_", "weights_")
+
+    def __init__(
+        self, *, from_probs=False, multi_label=False, ignore_class=None
+    ):
+        super().__init__(
+            from_probs=from_probs,
+            multi_label=multi_label,
+            ignore_class=ignore_class,
+        )
+
+    def _fit(self, data):
+        self.temperature_ = best_temperature(data)
+
+        def of_label(logits, labels):
+            rows = np.arange(len(labels)), labels
+            return tuple(
+                log_softmax(logits / logits.dtype.type(t), axis=1)[rows]
+                for t in (self.temperature_, 1.0)
             )
-            nodes = below, above
-            if below < most_below and self._may_fall(low, low + step):
-                below = min(2 * below, most_below)
-            if above < most_above and self._may_fall(high, high - step):
-                above = min(2 * above, most_above)
-            if nodes == (below, above):
-                break
 
-    def __call__(self, position):
-        """Returns the value at log b = `position`."""
-        at = self.tempered
-        confidence = at.confidence(position)
-        error = self.error(confidence, at.correct, weight=at.weights)
-        return error**2 + self._share(position)
+        tempered, plain, weights = data.map(of_label)
+        uniform = np.full_like(plain, -np.log(data.num_classes))
+        self.weights_ = mixture_weights(
+            np.stack([tempered, plain, uniform]).astype(np.float64), weights
+        )
 
-    def is_inside(self, position):
-        """Whether the value was seen to rise on both sides of `position`."""
-        return min(self.tried) < position < max(self.tried)
+    def _transform(self, logits):
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.weights_).astype(logits.dtype)
+        scale = logits.dtype.type(1.0 / self.temperature_)
+        mixed = log_softmax(logits * scale, axis=1) + logs[0]
+        np.logaddexp(mixed, log_softmax(logits, axis=1) + logs[1], out=mixed)
+        uniform = logs[2] - logits.dtype.type(np.log(logits.shape[1]))
+        return np.logaddexp(mixed, uniform, out=mixed)
 
-    def lowest_of_smooth_error(self):
-        """The log b of the lowest value, by descent into the lowest valleys."""
-        rough, exact = {"xatol": FOCUS / 10}, {"xatol": 1e-7}
-        found = [
-            minimize_scalar(self, bounds=valley, options=rough)
-            for valley in self._valleys(3)
-        ]
-        ends = self._focus(min(found, key=lambda result: result.fun).x)
-        return minimize_scalar(self, bounds=ends, options=exact).x
+    def _layer(self, **options):
+        return layers.EnsembleTemperature(
+            self.temperature_,
+            self.weights_,
+            name="ensemble_temperature",
+            **options,
+        )
 
-    def lowest_of_jumping_error(self):
-        """The log b of the lowest value, by two finer grids."""
-
-        def finest(brackets, count):
-            grids = (np.linspace(*bracket, count) for bracket in brackets)
-            return min(np.concatenate(list(grids)), key=self)
-
-        ends = self._focus(finest(self._valleys(5), 21))
-        return finest([ends], 101)
-
-    def _share(self, position):
-        """The share of the negative log-likelihood."""
-        return self.weight * self.tempered.likelihood(position)
-
-    def _may_fall(self, end, inner):
-        """Whether a better value is possible beyond an end of the grid."""
-        share, gap = self._share(end), self.tempered.gap(end)
-        bound = share if share >= self._share(inner) else 0.0
-        # Confidences grow with b.
-        if (gap > 0) == (end > inner):
-            bound += gap**2
-        return bound < min(self.tried.values())
-
-    def _try(self, positions):
-        bounds = {
-            x: self.tempered.gap(x) ** 2 + self._share(x)
-            for x in positions
-            if x not in self.tried
-        }
-        best = min(self.tried.values(), default=math.inf)
-        for x in sorted(bounds, key=bounds.get):
-            # Where even the bound is not better, the value is not needed.
-            self.tried[x] = self(x) if bounds[x] < best else bounds[x]
-            best = min(best, self.tried[x])
-
-    def _valleys(self, count):
-        """Brackets `(low, high)` of the grid's `count` lowest minima."""
-        x, y = np.array(sorted(self.tried.items())).T
-        padded = np.concatenate([[math.inf], y, [math.inf]])
-        minima = np.flatnonzero((y <= padded[:-2]) & (y <= padded[2:]))
-        lowest = minima[np.argsort(y[minima], kind="stable")[:count]]
-        last = len(x) - 1
-        return [(x[max(i - 1, 0)], x[min(i + 1, last)]) for i in lowest]
-
-    def _focus(self, position):
-        """Interpolates more exactly, close to `position` only."""
-        ends = position - FOCUS, position + FOCUS
-        self.tempered = Tempered(self.rows, *ends, 1)
-        return ends
+    def _check_fitted_values(self):
+        checks.number("temperature_", self.temperature_, low=0)
+        weights = self.weights_
+        is_mixture = np.shape(weights) == (3,) and np.min(weights) >= 0
+        if not is_mixture or abs(np.sum(weights) - 1) > 1e-6:
+            raise ValueError(
+                "`weights_` must hold three numbers >= 0 that sum to 1. "
+                f"Received: weights_={weights}"
+            )
 
 
-class Tempered:
-    """Confidences and the likelihood of all rows in a range of temperatures.
+def best_temperature(data):
+    """The temperature of the smallest negative log-likelihood."""
+    survey = Survey(data)
+    return survey.unit / (survey.without_optimum() or survey.most_likely())
 
-    The log-normaliser of a row is a smooth function of log b. One pass gives
-    its value, slope (b mean) and curvature (b^2 variance + b mean) at a few
-    nodes. Between two nodes it is the quintic with these six values.
+
+class Survey:
+    """What one pass tells of the data, and further passes at a temperature.
+
+    Attributes:
+        unit: The largest difference of two logits of a row. Logits are in this
+            unit here, so that no sum overflows.
+        count: Effective number of examples.
+        separable: Whether every label has the largest logit of its row.
+        slope: Slope of the mean negative log-likelihood at b = 0.
+        curvature: Its curvature at b = 0.
     """
 
-    # Rows: value, slope and curvature at 0, then at 1. Columns: coefficients of
-    # 1, t, ..., t^5 in the quintic for which this quantity is 1 and the other
-    # five are 0.
-    # fmt: off
-    QUINTIC = np.array([
-        [1, 0, 0, -10, 15, -6], [0, 1, 0, -6, 8, -3],
-        [0, 0, 0.5, -1.5, 1.5, -0.5], [0, 0, 0, 10, -15, 6],
-        [0, 0, 0, -4, 7, -3], [0, 0, 0, 0.5, -1, 0.5],
-    ])
-    # fmt: on
+    def __init__(self, data):
+        self.data = data
 
-    def __init__(self, rows, low, high, num_parts):
-        """Passes over rows at `num_parts` + 1 log b from `low` to `high`.
+        def of_rows(logits, labels):
+            largest = logits.max(axis=1).astype(np.float64)
+            return (
+                largest - logits.min(axis=1),
+                largest - logits[np.arange(len(labels)), labels],
+            )
 
-        The attributes `correct` and `weights` (None if they are equal) are in
-        the same order as the confidences.
+        self.unit, self.separable, mass, squares = 0.0, True, 0.0, 0.0
+        with np.errstate(over="ignore"):
+            for (ranges, missing), weights in data.each(of_rows):
+                self.unit = max(self.unit, ranges.max())
+                self.separable &= not missing.any()
+                mass += weights.sum()
+                squares += weights @ weights
+        if self.unit == np.inf:
+            raise ValueError(
+                "`logits` must not differ by more than the largest float64. "
+                "Received: an infinite difference in a row"
+            )
+        self.count = mass**2 / squares
+        if self.unit:
+            _, self.slope, self.curvature = self.likelihood(0.0)
+
+    def shift(self, logits):
+        """Logits minus the largest of their row, in units of `unit`."""
+        scaled = logits * logits.dtype.type(1.0 / self.unit)
+        scaled -= scaled.max(axis=1, keepdims=True)
+        return scaled
+
+    def likelihood(self, inverse):
+        """Mean negative log-likelihood at b, its slope and its curvature."""
+
+        def of_rows(logits, labels):
+            shifted = self.shift(logits)
+            of_label = shifted[np.arange(len(labels)), labels]
+            powers = np.exp(shifted * shifted.dtype.type(inverse))
+            total = powers.sum(axis=1, dtype=np.float64)
+            powers *= shifted
+            mean = powers.sum(axis=1, dtype=np.float64) / total
+            square = np.einsum("ij,ij->i", powers, shifted) / total
+            nll = np.log(total) - inverse * of_label.astype(np.float64)
+            return nll, mean - of_label, np.maximum(square - mean**2, 0.0)
+
+        return self.data.mean(of_rows)
+
+    def at(self, inverse):
+        """Confidence, correctness, NLL and weight of each example at b."""
+
+        def of_rows(logits, labels):
+            shifted = self.shift(logits)
+            of_label = shifted[np.arange(len(labels)), labels]
+            powers = np.exp(shifted * shifted.dtype.type(inverse))
+            total = powers.sum(axis=1, dtype=np.float64)
+            nll = np.log(total) - inverse * of_label.astype(np.float64)
+            return 1.0 / total, shifted.argmax(axis=1) == labels, nll
+
+        return self.data.map(of_rows)
+
+    def without_optimum(self):
+        """Warns and returns some b if the data determine none, or None."""
+        if self.unit == 0:
+            self.unit = 1.0
+            self._warn("All logits of each row are equal", 1.0)
+            return 1.0
+        if not self.separable:
+            return None
+        # Laplace's rule of succession: the probability that the next prediction
+        # is correct after n correct ones.
+        target = (self.count + 1) / (self.count + 2)
+
+        def excess(position):
+            confidence, _, _, weights = self.at(math.exp(position))
+            return np.average(confidence, weights=weights) - target
+
+        low, high = math.log(UNIFORM), math.log(SATURATED)
+        # Ties keep confidences below 1 at any temperature.
+        inverse = SATURATED
+        if excess(high) > 0:
+            inverse = math.exp(brentq(excess, low, high, xtol=1e-6))
+        reason = "No example is misclassified, so that 0 would be best"
+        self._warn(reason, inverse)
+        return inverse
+
+    def most_likely(self, warns=True):
+        """The b of the smallest negative log-likelihood.
+
+        Newton's method in log b, and bisection of a bracket where a Newton step
+        leaves the bracket or steps do not shrink.
         """
-        self.low, self.num_parts = low, num_parts
-        self.step = (high - low) / num_parts
-        inverses = np.exp(np.linspace(low, high, num_parts + 1))
+        if self.slope >= 0:
+            # To three digits, the predictions are uniform.
+            inverse = min(1e-3, self.unit)
+            if warns:
+                self._warn("The logits say nothing about the labels", inverse)
+            return inverse
+        low, high = math.log(LOWEST), math.log(HIGHEST)
+        position = math.log(-self.slope / self.curvature)
+        last = step = high - low
+        for _ in range(MAX_STEPS):
+            inverse = math.exp(position)
+            _, slope, curvature = self.likelihood(inverse)
+            if slope < 0:
+                low = position
+            else:
+                high = position
+            change = inverse * curvature
+            before, last = last, step
+            step = -slope / change if change > 0 else math.inf
+            if not low <= position + step <= high or 2 * abs(step) > before:
+                step = (low + high) / 2 - position
+            position += step
+            if abs(step) < TOLERANCE:
+                return math.exp(position)
+        if warns:
+            checks.warn(
+                f"The temperature did not converge in {MAX_STEPS} steps. "
+                f"Using {self.unit * math.exp(-position):g}.",
+                ConvergenceWarning,
+            )
+        return math.exp(position)
 
-        def block(logits, labels, weights):
-            shifted = shift(logits)
-            if weights is None:
-                weights = np.ones(len(labels))
-            moments = [row_moments(shifted, inverse) for inverse in inverses]
-            correct = logits.argmax(axis=1) == labels
-            return correct, weights, label_logits(shifted, labels), moments
-
-        parts = zip(*rows.map(block), strict=True)
-        self.correct, weights, of_label, nodes = (
-            np.concatenate(part, axis=-1) for part in parts
+    def _warn(self, reason, inverse):
+        checks.warn(
+            f"{reason}: these data determine no temperature. "
+            f"Using {self.unit / inverse:g}."
         )
-        self.weights = None if np.all(weights == weights[0]) else weights
-        # From here on `nodes` has value, slope and curvature in log b / step.
-        nodes[:, 1] *= inverses[:, None] * self.step
-        nodes[:, 2] *= (inverses[:, None] * self.step) ** 2
-        nodes[:, 2] += self.step * nodes[:, 1]
-        self.log_sums = nodes
-        self.mean_log_sum = self._mean(nodes)
-        self.mean_label = self._mean(of_label)
-        self.accuracy = self._mean(self.correct)
 
-    def _mean(self, values):
-        return np.average(values, axis=-1, weights=self.weights)
 
-    def _interpolate(self, nodes, position):
-        place = (position - self.low) / self.step
-        left = min(max(int(place), 0), self.num_parts - 1)
-        factors = self.QUINTIC @ (place - left) ** np.arange(6)
-        pair = nodes[left : left + 2]
-        return factors @ pair.reshape(6, *pair.shape[2:])
+def lowest(evaluate, start, step):
+    """The position of the lowest value on a grid, and then between its cells.
 
-    def confidence(self, position):
-        """Confidences of all rows at log b = `position`."""
-        log_sum = self._interpolate(self.log_sums, position)
-        return np.minimum(np.exp(-log_sum), 1.0)
-
-    def likelihood(self, position):
-        """Mean negative log-likelihood."""
-        log_sum = self._interpolate(self.mean_log_sum, position)
-        return log_sum - math.exp(position) * self.mean_label
-
-    def gap(self, position):
-        """Mean confidence - accuracy; no error is below its absolute value."""
-        return self._mean(self.confidence(position)) - self.accuracy
+    Args:
+        evaluate: Function of log b that returns the value and `(gap, share)`.
+        start: The most likely log b; on both sides of it, shares rise.
+        step: Distance of the grid.
+    """
+    value, bound = evaluate(start)
+    values = {start: value}
+    for direction in (1, -1):
+        position, (gap, share) = start, bound
+        # The gap grows with b: if it grows in this direction, no value beyond
+        # is below its square.
+        while share + max(direction * gap, 0.0) ** 2 < min(values.values()):
+            position += direction * step
+            if not math.log(UNIFORM) < position < math.log(SATURATED):
+                break
+            values[position], (gap, share) = evaluate(position)
+    best = min(values, key=values.get)
+    if best in (min(values), max(values)) and len(values) > 1:
+        checks.warn(
+            "The calibration error falls up to the last temperature that was "
+            "tried."
+        )
+    if step == JUMPING_STEP:
+        fine = np.linspace(best - step, best + step, 81)
+        return min((best, *fine), key=lambda x: evaluate(x)[0])
+    found = minimize_scalar(
+        lambda x: evaluate(x)[0],
+        bounds=(best - step, best + step),
+        method="bounded",
+        options={"xatol": 1e-7},
+    )
+    return found.x if found.fun <= values[best] else best
 
 
 def soft_binned_error(
-    confidence, correct, num_bins, temperature, binning, weight=None
+    confidence, correct, weight, num_bins, temperature, binning
 ):
     """SB-ECE in the l2 norm over soft bins on [0, 1]; see `losses.sb_ece`.
 
@@ -599,22 +539,17 @@ def soft_binned_error(
     correct prediction. For a bin of accuracy A,
     sum u (A - c)^2 = A^2 sum u - 2 A sum u c + sum u c^2.
     """
-    count = len(confidence)
-    if weight is not None:
-        weight = weight * (count / weight.sum())
+    centres = (np.arange(num_bins) + 0.5) / num_bins
+    weight = weight * (len(weight) / weight.sum())
 
     def block(start, stop):
         c, a = confidence[start:stop], correct[start:stop]
-        member = memberships(c, num_bins, temperature)
-        share = 1.0 / member.sum(axis=0)
-        if weight is not None:
-            share *= weight[start:stop]
-        columns = np.stack([share, share * c, share * a, share * c * c])
-        return columns @ member.T
+        member = softmax(-((c[:, None] - centres) ** 2) / temperature, axis=1)
+        columns = np.stack([np.ones_like(c), c, a, c * c])
+        return (weight[start:stop] * columns) @ member
 
-    row_bytes = confidence.itemsize * num_bins
-    sums = np.sum(map_blocks(block, count, row_bytes), axis=0)
-    mass, confidences, hits, squares = sums
+    parts = inputs.map_blocks(block, len(confidence), 8 * num_bins)
+    mass, confidences, hits, squares = np.sum(parts, axis=0)
     divisor = np.maximum(mass, SMALLEST_MASS)
     if binning == "bin":
         error = np.sum((hits - confidences) ** 2 * mass / divisor**2)
@@ -623,25 +558,42 @@ def soft_binned_error(
         error = np.sum(
             accuracy**2 * mass - 2 * accuracy * confidences + squares
         )
-    return np.sqrt(max(error, 0.0) / count)
+    return np.sqrt(max(error, 0.0) / len(confidence))
 
 
-def memberships(confidence, num_bins, temperature):
-    """exp(-(c - m)^2 / t) up to a factor per example, `(bins, N)`.
+def mixture_weights(logs, counts):
+    """The weights `(parts,)` of the most likely mixture.
 
-    With the centres m = 1/2 + k w it is, up to such a factor,
-    exp(-(k w)^2 / t) q^k with q = exp(2 (c - 1/2) w / t): one exponential
-    per example instead of one per example and bin.
+    Args:
+        logs: Logarithms of the probabilities that each part gives to the
+            labels, `(parts, N)`.
+        counts: The weights of the examples, `(N,)`.
     """
-    offsets = (np.arange(num_bins) + 0.5) / num_bins - 0.5
-    centred = confidence - 0.5
-    if max(0.5, 1 / num_bins) / temperature > LARGEST_EXPONENT:
-        square = (centred - offsets[:, None]) ** 2
-        return np.exp((square.min(axis=0) - square) / temperature)
-    powers = np.empty((num_bins, len(confidence)))
-    np.exp(centred * (2.0 * offsets[0] / temperature), out=powers[0])
-    ratio = np.exp(centred * (2.0 / num_bins / temperature))
-    for k in range(1, num_bins):
-        np.multiply(powers[k - 1], ratio, out=powers[k])
-    powers *= np.exp(-(offsets**2) / temperature)[:, None]
-    return powers
+    # A factor per example does not matter, and this one prevents underflow.
+    parts = np.exp(logs - logs.max(axis=0))
+    counts = counts / counts.sum()
+
+    def value_and_gradient(weights):
+        mixed = np.maximum(weights @ parts, np.finfo(float).tiny)
+        return -counts @ np.log(mixed), -parts @ (counts / mixed)
+
+    found = minimize(
+        value_and_gradient,
+        np.full(len(parts), 1.0 / len(parts)),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * len(parts),
+        constraints={
+            "type": "eq",
+            "fun": lambda weights: np.sum(weights) - 1.0,
+            "jac": np.ones_like,
+        },
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    if not found.success:
+        checks.warn(
+            f"The weights of the mixture did not converge: {found.message}.",
+            ConvergenceWarning,
+        )
+    weights = np.clip(found.x, 0.0, 1.0)
+    return weights / weights.sum()

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 import caltrain_tf as ct
 from tests.posthoc.data import calibrated
 
+# Of the few examples of these tests.
+pytestmark = pytest.mark.filterwarnings("ignore:.*cross-validated NLL")
+
 LOGITS, LABELS = calibrated(20, 3)
 
 
@@ -81,14 +84,13 @@ def dataset(*parts):
     return tf.data.Dataset.from_tensor_slices(parts).batch(8)
 
 
-@pytest.mark.parametrize("calibrator", ct.posthoc.CALIBRATORS)
-def test_datasets(calibrator):
-    fit = ct.posthoc.CALIBRATORS[calibrator]().fit
+def test_datasets():
+    fit = ct.posthoc.TemperatureScaling().fit
     with pytest.raises(ValueError, match="`labels` must be left out"):
         fit(dataset(LOGITS, LABELS), LABELS)
-    with pytest.raises(ValueError, match="must be a dataset of"):
+    with pytest.raises(ValueError, match="must hold .logits, labels."):
         fit(dataset(LOGITS))
-    with pytest.raises(ValueError, match="empty dataset"):
+    with pytest.raises(ValueError, match="at least one batch"):
         fit(dataset(LOGITS, LABELS).take(0))
     with pytest.raises(ValueError, match=r"batch 0: .*labels\[0\]=9"):
         fit(dataset(LOGITS, LABELS * 0 + 9))

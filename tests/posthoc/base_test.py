@@ -6,6 +6,9 @@ import pytest
 
 import caltrain_tf as ct
 
+# Of the few examples of these tests.
+pytestmark = pytest.mark.filterwarnings("ignore:.*cross-validated NLL")
+
 
 @pytest.fixture
 def path(tmp_path):

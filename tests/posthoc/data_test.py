@@ -1,4 +1,4 @@
-"""Shapes, weights, streams and folds: all are the two-dimensional case."""
+"""Shapes, weights and batches: all are the two-dimensional case."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import caltrain_tf as ct
-from caltrain_tf.posthoc import data
 from tests.posthoc.data import calibrated, mean_nll, softmax
+
+# Of the few examples of these tests.
+pytestmark = pytest.mark.filterwarnings("ignore:.*cross-validated NLL")
 
 CALIBRATORS = {
     "ts": (ct.posthoc.TemperatureScaling, {}),
@@ -133,7 +135,9 @@ def test_ignored_examples_count_nothing(make, ignore_class):
     )
     with pytest.raises(ValueError, match="`ignore_class` must be None"):
         make(ignore_class=0).fit(LOGITS, np.eye(4)[LABELS])
-    with pytest.raises(ValueError, match="not `ignore_class`"):
+    with pytest.raises(
+        ValueError, match="`ignore_class` must leave an example"
+    ):
         make(ignore_class=0).fit(LOGITS, 0 * LABELS)
 
 
@@ -246,42 +250,17 @@ def batches(size, logits=LOGITS, labels=LABELS):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-def test_a_stream_of_tokens_has_the_temperature_of_arrays(dtype, monkeypatch):
+def test_a_stream_of_tokens_has_the_temperature_of_arrays(dtype):
     tokens, labels = calibrated(2000, 50)
     tokens = np.asarray(tf.cast(1.5 * tokens, dtype)).reshape(100, 20, 50)
     labels = labels.reshape(100, 20)
     expected = ct.posthoc.TemperatureScaling().fit(tokens, labels)
-    monkeypatch.setattr(data, "SMALL_BYTES", 0)
     found = ct.posthoc.TemperatureScaling().fit(batches(7, tokens, labels))
     # Seen 3e-8; a token more or less changes it by 1e-4.
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
 
 
-def test_sums_over_a_stream_keep_one_term(monkeypatch):
-    monkeypatch.setattr(data, "SMALL_BYTES", 0)
-    logits, labels = calibrated(200, 3, seed=0)
-    batches = [
-        (logits[i : i + 20], labels[i : i + 20]) for i in range(0, 200, 20)
-    ]
-    stream = data.read(batches)
-    assert isinstance(stream, data.Stream)
-    kept = []
-
-    def fold(pairs):
-        kept.append(len(pairs))
-        return data._sum_of_pairs(pairs)
-
-    def block(logits, labels, weights):
-        return len(labels), logits.sum()
-
-    assert len(stream.map_blocks(block, False, fold)) == 1
-    # Of a batch, which is one block here, and of all before it.
-    assert kept == [1] + [2] * 9
-    count, total = stream.sum(block)
-    assert count == 200 and total == pytest.approx(logits.sum(), rel=1e-9)
-
-
-def test_a_stream_holds_two_batches_at_most(monkeypatch):
+def test_a_stream_holds_two_batches_at_most():
     alive, most = [0], [0]
 
     class Batch(np.ndarray):
@@ -302,104 +281,42 @@ def test_a_stream_holds_two_batches_at_most(monkeypatch):
                 yield batch, labels
                 del batch
 
-    monkeypatch.setattr(data, "SMALL_BYTES", 0)
     expected = ct.posthoc.TemperatureScaling().fit(LOGITS, LABELS)
     found = ct.posthoc.TemperatureScaling().fit(Batches())
     assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-7)
     assert 1 <= most[0] <= 2
 
 
-def test_weighted_streams(make, monkeypatch):
+def weighted_batches(weights, logits=LOGITS, labels=LABELS):
+    return [
+        (logits[i : i + 50], labels[i : i + 50], weights[i : i + 50])
+        for i in range(0, 120, 50)
+    ]
+
+
+@pytest.mark.parametrize("objective", ["nll", "sb_ece", "hb_ece"])
+def test_weighted_batches(objective):
     weights = np.random.default_rng(1).random(120)
-    expected = make().fit(LOGITS, LABELS, weights)
-    monkeypatch.setattr(data, "SMALL_BYTES", 0)
-    found = make().fit(
-        [
-            (LOGITS[i : i + 50], LABELS[i : i + 50], weights[i : i + 50])
-            for i in range(0, 120, 50)
-        ]
-    )
-    # Seen 1e-5, from where an optimizer ends.
-    np.testing.assert_allclose(
-        found.predict_proba(LOGITS), expected.predict_proba(LOGITS), rtol=2e-4
-    )
-
-
-class Reshuffled:
-    """Batches in another order in every pass."""
-
-    def __init__(self, logits, labels):
-        self.arrays = logits, labels
-        self.rng = np.random.default_rng(0)
-
-    def __iter__(self):
-        order = self.rng.permutation(len(self.arrays[1]))
-        yield from batches(50, *(array[order] for array in self.arrays))
-
-
-def test_folds_of_a_reshuffled_stream_do_not_leak(monkeypatch):
-    monkeypatch.setattr(data, "SMALL_BYTES", 0)
-    # Some rows twice and more.
-    logits, labels = np.repeat(LOGITS, 2, axis=0), np.repeat(LABELS, 2)
-    logits, labels = logits.round(), np.sort(labels)
-    stream = data.read(Reshuffled(logits, labels))
-    held_out = []
-    for training, other in stream.folds(5):
-        for _ in range(2):
-            parts = [
-                np.concatenate(part.map(lambda z, y, w: np.c_[z, y]))
-                for part in (training, other)
-            ]
-            together = np.concatenate(parts)
-            order = np.lexsort(together.T)
-            expected = np.c_[logits, labels]
-            np.testing.assert_array_equal(
-                together[order], expected[np.lexsort(expected.T)]
-            )
-            rows = sorted(map(tuple, parts[1]))
-            counts = np.bincount(parts[1][:, -1].astype(int), minlength=4)
-            assert np.abs(counts - np.bincount(labels) / 5).max() <= 1
-        held_out.append(rows)
-        # The same rows in every pass.
-        assert rows == sorted(
-            map(tuple, np.concatenate(other.map(lambda z, y, w: np.c_[z, y])))
+    # A batch in which no example counts.
+    weights[50:100] = 0.0
+    expected = ct.posthoc.TemperatureScaling(objective)
+    expected.fit(LOGITS, LABELS, weights)
+    given = weighted_batches(weights)
+    for batches in (given, tuple(given), lambda: iter(given)):
+        found = ct.posthoc.TemperatureScaling(objective).fit(batches)
+        assert found.temperature_ == pytest.approx(
+            expected.temperature_, rel=1e-6
         )
-    assert sorted(sum(held_out, [])) == sorted(
-        map(tuple, np.c_[logits, labels])
-    )
 
 
-def test_a_stream_of_other_rows_in_each_pass_is_an_error(monkeypatch):
-    monkeypatch.setattr(data, "SMALL_BYTES", 0)
-
-    class Noisy(Reshuffled):
-        def __iter__(self):
-            for logits, labels in super().__iter__():
-                yield logits + self.rng.normal(size=logits.shape), labels
-
-    with pytest.raises(ValueError, match="same rows in every pass"):
-        ct.posthoc.MatrixScaling().fit(Noisy(LOGITS, LABELS))
-
-
-def test_large_arrays_have_the_folds_of_small_ones(monkeypatch):
-    # Which are not copied, but have weights of 0 for the other folds.
-    small = ct.posthoc.VectorScaling(cv=3).fit(LOGITS, LABELS)
-    monkeypatch.setattr(data, "SMALL_BYTES", 0)
-    large = ct.posthoc.VectorScaling(cv=3).fit(LOGITS, LABELS)
-    assert small.penalty_ == large.penalty_
-    np.testing.assert_allclose(small.scale_, large.scale_, rtol=1e-4)
-
-
-@pytest.mark.parametrize("small_bytes", [0, data.SMALL_BYTES])
-@pytest.mark.parametrize("as_batches", [False, True])
-def test_no_fold_is_without_rows_that_count(
-    small_bytes, as_batches, monkeypatch
-):
-    monkeypatch.setattr(data, "SMALL_BYTES", small_bytes)
-    labels = np.where(np.arange(120) < 110, -1, LABELS)
-    fit = ct.posthoc.VectorScaling(ignore_class=-1).fit
-    arguments = (batches(50, LOGITS, labels),) if as_batches else ()
-    fit(*(arguments or (LOGITS, labels)))
+def test_others_need_arrays(make):
+    if isinstance(make(), ct.posthoc.TemperatureScaling):
+        return
+    dataset = tf.data.Dataset.from_tensor_slices((LOGITS, LABELS)).batch(50)
+    with pytest.raises(ValueError, match="`logits` must be.*needs arrays"):
+        make().fit(dataset)
+    with pytest.raises(ValueError, match="`l(ogits|abels)` must be"):
+        make().fit(batches(50))
 
 
 def test_classes_in_turn_do_not_spoil_cross_validation():
@@ -421,7 +338,7 @@ BAD_STREAMS = {
     "iterator": (lambda: iter(batches(50)), "several times"),
     "one part": (lambda: [(LOGITS,)], "batches. Received"),
     "dict": (lambda: [{"logits": LOGITS}], "batches. Received"),
-    "empty": (lambda: [], "empty dataset"),
+    "empty": (lambda: [], "at least one batch"),
     "other classes": (
         lambda: [(LOGITS, LABELS), (LOGITS[:, :3], LABELS * 0)],
         "In batch 1: .*4 classes",

@@ -66,7 +66,7 @@ history = model.fit(
     callbacks=[
         ct.callbacks.TemperatureScaledLoss((x_val, y_val), batch_size=1000),
         keras.callbacks.EarlyStopping(
-            "val_ts_nll", patience=10, restore_best_weights=True
+            "val_ts_nll", mode="min", patience=10, restore_best_weights=True
         ),
     ],
     verbose=0,
