@@ -210,7 +210,7 @@ class TemperatureScaling(base.Calibrator):
             inverse = survey.most_likely()
         elif inverse is None:
             inverse = self._smallest_error(survey)
-        self.temperature_ = survey.unit / inverse
+        self.temperature_ = float(survey.unit / inverse)
 
     def _smallest_error(self, survey):
         weight, step = self.likelihood_weight, SMOOTH_STEP
@@ -346,7 +346,8 @@ class EnsembleTemperatureScaling(base.Calibrator):
 def best_temperature(data):
     """The temperature of the smallest negative log-likelihood."""
     survey = Survey(data)
-    return survey.unit / (survey.without_optimum() or survey.most_likely())
+    inverse = survey.without_optimum() or survey.most_likely()
+    return float(survey.unit / inverse)
 
 
 class Survey:
@@ -472,7 +473,8 @@ class Survey:
             change = inverse * curvature
             before, last = last, step
             step = -slope / change if change > 0 else math.inf
-            if not low <= position + step <= high or 2 * abs(step) > before:
+            is_slow = 2 * abs(step) > abs(before)
+            if is_slow or not low <= position + step <= high:
                 step = (low + high) / 2 - position
             position += step
             if abs(step) < TOLERANCE:

@@ -1,9 +1,12 @@
 import json
 import math
+import warnings
 from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import caltrain_tf as ct
@@ -417,3 +420,72 @@ def test_likelihood_and_its_derivatives():
     np.testing.assert_allclose(
         found, (value(0.7), slope, bend / step**2), rtol=1e-5
     )
+
+
+def nll_at(logits, labels, inverse, weights):
+    scaled = inverse * np.asarray(logits, np.float64)
+    scaled -= scaled.max(axis=1, keepdims=True)
+    of_label = scaled[np.arange(len(labels)), labels]
+    losses = np.log(np.exp(scaled).sum(axis=1)) - of_label
+    return np.average(losses, weights=weights)
+
+
+def fit_quietly(logits, labels, weights=None):
+    """The scaler, and whether the data determine a temperature."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scaler = ct.posthoc.TemperatureScaling().fit(logits, labels, weights)
+    messages = [str(each.message) for each in caught]
+    assert not any("converge" in message for message in messages)
+    return scaler, not any("determine no" in message for message in messages)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    num_rows=st.integers(1, 40),
+    num_classes=st.integers(2, 60),
+    log_scale=st.floats(-12, 12),
+    dtype=st.sampled_from([np.float16, np.float32, np.float64]),
+    weighted=st.booleans(),
+)
+def test_never_worse_than_no_scaling_nor_than_its_neighbours(
+    seed, num_rows, num_classes, log_scale, dtype, weighted
+):
+    rng = np.random.default_rng(seed)
+    if dtype == np.float16:
+        log_scale = np.clip(log_scale, -3, 3)
+    logits = 10.0**log_scale * rng.standard_normal((num_rows, num_classes))
+    logits = logits.astype(dtype)
+    labels = rng.integers(num_classes, size=num_rows)
+    weights = rng.random(num_rows) if weighted else None
+    scaler, determined = fit_quietly(logits, labels, weights)
+    if not determined:
+        return
+    inverse = 1 / scaler.temperature_
+    found = nll_at(logits, labels, inverse, weights)
+    # The likelihood is convex: no neighbour is better. Fits to float32 logits
+    # sum in float32, to 1e-6 of the loss.
+    slack = 1e-5 * (1 + found)
+    assert found <= nll_at(logits, labels, 1.0, weights) + slack
+    for factor in (0.99, 1.01):
+        assert (
+            found <= nll_at(logits, labels, factor * inverse, weights) + slack
+        )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_few_rows_of_many_classes_converge(seed):
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(3, 55))
+    scaler, determined = fit_quietly(logits, rng.integers(55, size=3))
+    assert scaler.temperature_ > 0 and isinstance(determined, bool)
+
+
+def test_one_row_of_large_logits_does_not_hide_the_others():
+    logits, labels = calibrated(500, 5)
+    logits[0] *= 1e10
+    labels[0] = logits[0].argmax()
+    scaler, _ = fit_quietly(logits, labels)
+    expected = best_temperature(logits[1:], labels[1:])
+    assert scaler.temperature_ == pytest.approx(expected, rel=1e-3)
