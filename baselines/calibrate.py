@@ -16,6 +16,7 @@ The corrupted images must not be those of the first half.
 """
 
 import pathlib
+import zipfile
 
 import flags
 import numpy as np
@@ -30,14 +31,12 @@ SHIFTED = ("clean", "corrupted")
 
 def read_run(folder):
     """The predictions of a run, `(logits, labels)` by split."""
-    from caltrain_tf.experiments import (
-        prediction_files,
-    )
+    from caltrain_tf.experiments import prediction_files
 
     predictions = pathlib.Path(folder) / "predictions"
     if not predictions.is_dir():
         raise ValueError(
-            "`run_dir` must be the folder of a finished run, with "
+            "--run_dir must be the folder of a finished run, with "
             f"predictions/. Received: {folder!r}"
         )
     return {
@@ -51,9 +50,15 @@ def read_outputs(path):
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
-    except (AttributeError, OSError, ValueError) as error:
+    except (
+        AttributeError,
+        OSError,
+        TypeError,
+        ValueError,
+        zipfile.BadZipFile,
+    ) as error:
         raise ValueError(
-            "`outputs` must be an .npz file of arrays, as `numpy.savez` "
+            "--outputs must be an .npz file of arrays, as `numpy.savez` "
             f"writes it. Received: {path!r}: {error}"
         ) from error
     splits = SHIFTED if "corrupted_logits" in found else SPLITS
@@ -63,7 +68,7 @@ def read_outputs(path):
     missing = [name for name in names if name not in found]
     if missing:
         raise ValueError(
-            f"`outputs` must have the arrays {', '.join(names)}. Received: "
+            f"--outputs must have the arrays {', '.join(names)}. Received: "
             f"{path!r} without {', '.join(missing)}"
         )
     pairs = {
@@ -75,7 +80,7 @@ def read_outputs(path):
     logits, labels = pairs["corrupted"]
     if logits.ndim != 4 or logits.shape[2:3] != labels.shape:
         raise ValueError(
-            "`outputs` must have corrupted_logits (corruptions, severities, "
+            "--outputs must have corrupted_logits (corruptions, severities, "
             "examples, classes) and corrupted_labels (examples,). Received: "
             f"the shapes {logits.shape} and {labels.shape} in {path!r}"
         )
@@ -89,46 +94,29 @@ def read_outputs(path):
 
 
 def shift_rows(splits, calibrators):
-    """Measures of all sets, in the form of `shift.evaluate`."""
-    from caltrain_tf import metrics
+    """Measures of all sets, as the shift benchmark has them."""
+    import pandas as pd
+
+    from caltrain_tf.experiments import shift
 
     corrupted, labels = splits["corrupted"]
-    sets = {("none", 0): splits["test"]}
+    rows = shift.measure("outputs", "none", 0, *splits["test"], calibrators)
     for corruption, severity in np.ndindex(corrupted.shape[:2]):
         logits = corrupted[corruption, severity].astype(np.float32)
-        sets[str(corruption), severity + 1] = logits, labels
-    measures = {
-        "ece": metrics.calibration_error,
-        "accuracy": metrics.accuracy,
-        "nll": metrics.negative_log_likelihood,
-        "brier": metrics.brier_score,
-    }
-    rows = []
-    for (corruption, severity), (logits, labels) in sets.items():
-        scaled = {"none": logits} | {
-            name: calibrator.transform(logits)
-            for name, calibrator in calibrators.items()
-        }
-        rows += [
-            {
-                "corruption": corruption,
-                "severity": severity,
-                "calibrator": calibrator,
-                "metric": metric,
-                "value": function(outputs, labels, from_logits=True),
-            }
-            for calibrator, outputs in scaled.items()
-            for metric, function in measures.items()
-        ]
-    return rows
+        rows += shift.measure(
+            "outputs",
+            str(corruption),
+            severity + 1,
+            logits,
+            labels,
+            calibrators,
+        )
+    return pd.DataFrame(rows, columns=shift.COLUMNS)
 
 
 def main(_):
     """Prints the tables."""
-    from caltrain_tf.experiments import (
-        measures,
-        shift_tables,
-    )
+    from caltrain_tf.experiments import measures, shift_tables
 
     if (RUN_DIR.value is None) == (OUTPUTS.value is None):
         raise ValueError("Pass either --run_dir or --outputs.")

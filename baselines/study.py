@@ -39,6 +39,11 @@ flags.DEFINE_integer(
     None,
     "With --shift, use only this many first examples of each test set.",
 )
+flags.DEFINE_bool(
+    "shift_generated",
+    False,
+    "With --shift, generate the corrupted sets from the clean test images.",
+)
 
 
 def read_runs():
@@ -64,6 +69,7 @@ def read_runs():
             FLAGS.shift_corruptions or corruptions.NAMES,
             flags.integers("shift_severities"),
             FLAGS.shift_examples,
+            FLAGS.shift_generated,
         )
     return study.study_runs(
         FLAGS.config,

@@ -11,7 +11,6 @@ arrays of exact metrics and calibrators. Behind either there are n examples of
 K >= 2 classes.
 """
 
-import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -830,9 +829,6 @@ def map_blocks(function, num_rows, row_bytes, block_bytes=None):
         return [of_block(start) for start in starts]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(of_block, starts))
-
-
-shared_threads = contextlib.nullcontext
 
 
 def available_cores():

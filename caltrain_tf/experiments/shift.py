@@ -235,7 +235,7 @@ def evaluate(
 
     calibrators = measures.fit_calibrators(*clean("calibration"))
     logits, labels = clean("test")
-    rows = _measure(
+    rows = measure(
         data.name, NONE, 0, logits[:count], labels[:count], calibrators
     )
     shifts = [(name, level) for name in corruptions for level in severities]
@@ -256,7 +256,7 @@ def evaluate(
             )
             if keep_predictions != "no":
                 store.save(f"{name}_{level}", *found, keep_predictions)
-        rows += _measure(data.name, name, level, *found, calibrators)
+        rows += measure(data.name, name, level, *found, calibrators)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -310,7 +310,8 @@ def _first(source, count, batch_size):
     return build
 
 
-def _measure(dataset, corruption, severity, logits, labels, calibrators):
+def measure(dataset, corruption, severity, logits, labels, calibrators):
+    """Returns the rows of one set, tuples of `COLUMNS`."""
     outputs = {NONE: logits} | {
         name: calibrator.transform(logits)
         for name, calibrator in calibrators.items()

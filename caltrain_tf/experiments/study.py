@@ -48,6 +48,8 @@ def make_run(name, config, folder, flags=(), measured=None):
         options.append(f"--severities={levels}")
         if measured["num_examples"] is not None:
             options.append(f"--num_examples={measured['num_examples']}")
+        if measured["generated"]:
+            options.append("--generated")
         commands.append(("baselines/shift_benchmark.py", *options, *flags))
     return Run(name, config.to_dict(), folder, tuple(commands), measured)
 
