@@ -348,7 +348,7 @@ def _concatenate(frames):
 
 def _sorted(rows):
     """Returns the rows in the order of the paper's tables; others follow."""
-    losses = ["", *figures.LOSSES]
+    losses = ["", *figures.COLORS]
 
     def place(column):
         if column.name not in ("primary", "secondary"):

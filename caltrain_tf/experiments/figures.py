@@ -14,30 +14,31 @@ from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from caltrain_tf import files
+from caltrain_tf import files, losses
 from caltrain_tf.figures import reliability, style
 from caltrain_tf.metrics.binned import ReliabilityCurve
 
-# Labels and colours of the losses, in the order of the paper's tables: Okabe
-# and Ito's palette, which is safe for colour-blind readers, and colours at
-# least 15 CIELAB units from it and from each other for any colour vision.
-LOSSES = {
-    "nll": ("NLL", "#0072B2"),
-    "focal": ("Focal", "#332288"),
-    "mse": ("MSE", "#661100"),
-    "dual_focal": ("Dual focal", "#553377"),
-    "bsce_gra": ("BSCE-GRA", "#6644CC"),
-    "avuc": ("AvUC", "#009E73"),
-    "avuc_gs": ("AvUC-GS", "#56B4E9"),
-    "mmce": ("MMCE", "#CC79A7"),
-    "sb_ece": ("SB-ECE", "#E69F00"),
-    "s_avuc": ("S-AvUC", "#D55E00"),
-    "sb_marginal_ece": ("SB-marginal ECE", "#000000"),
-    "esd": ("ESD", "#9911FF"),
-    "mdca": ("MDCA", "#9977FF"),
-    "dca": ("DCA", "#776633"),
-    "mbls": ("MbLS", "#330044"),
-    "acls": ("ACLS", "#AA1100"),
+# Colours of the losses, in the order of the paper's tables: Okabe and Ito's
+# palette, which is safe for colour-blind readers, and colours at least 15
+# CIELAB units from it and from each other for any colour vision. Other losses of
+# the registry get one of `_OTHER_COLORS`.
+COLORS = {
+    "nll": "#0072B2",
+    "focal": "#332288",
+    "mse": "#661100",
+    "dual_focal": "#553377",
+    "bsce_gra": "#6644CC",
+    "avuc": "#009E73",
+    "avuc_gs": "#56B4E9",
+    "mmce": "#CC79A7",
+    "sb_ece": "#E69F00",
+    "s_avuc": "#D55E00",
+    "sb_marginal_ece": "#000000",
+    "esd": "#9911FF",
+    "mdca": "#9977FF",
+    "dca": "#776633",
+    "mbls": "#330044",
+    "acls": "#AA1100",
 }
 _OTHER_COLORS = ("#882255", "#B0A060", "#BBCCAA", "#99CCDD")
 # Marker, line style and hatch of the primary losses.
@@ -96,7 +97,7 @@ def split_objective(objective):
 
 def loss_label(loss):
     """Returns the name of a loss in the literature; others are unchanged."""
-    return LOSSES.get(loss, (loss,))[0]
+    return losses.LABELS.get(loss, loss)
 
 
 def objective_label(objective):
@@ -154,7 +155,7 @@ def objective_style(objective):
     """
     primary, secondary, interleaved = split_objective(objective)
     loss = secondary or primary
-    color = LOSSES[loss][1] if loss in LOSSES else _pick(_OTHER_COLORS, loss)
+    color = COLORS.get(loss) or _pick(_OTHER_COLORS, loss)
     marks = _PRIMARY_STYLES.get(primary) or _pick(_OTHER_STYLES, primary)
     return (color, *marks, not interleaved)
 

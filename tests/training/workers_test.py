@@ -68,7 +68,8 @@ def ends(processes):
 def test_two_workers_that_were_killed_equal_one_process(tmp_path):
     command = ("-m", "tests.training.worker", tmp_path)
     codes, written = ends(start_workers(*command, "3"))
-    assert codes == [-9, -9], written
+    # One may notice the other's death before its own.
+    assert -9 in codes and 0 not in codes, written
     codes, written = ends(start_workers(*command))
     assert codes == [0, 0], written
 
