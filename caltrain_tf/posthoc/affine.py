@@ -641,7 +641,7 @@ class Problem:
         """The best parameters, and whether there were enough iterations."""
         if tolerance is None:
             is_double = self.inputs.dtype == np.float64
-            tolerance = 1e-13 if is_double else 1e-9
+            tolerance = 1e-12 if is_double else 1e-7
 
         def objective(flat):
             value, gradient = self.value_and_gradient(
