@@ -256,6 +256,8 @@ def run(main, *, arguments=False, resumes=True):
     def guarded(argv):
         if not FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)
+        if FLAGS.only_check_args:
+            return 0  # absl looks at it only once per process.
         if argv[1:] and not arguments:
             return f"Unexpected arguments: {' '.join(argv[1:])}"
         if os.environ.get("CALTRAIN_STOPS_WITH_INPUT"):
