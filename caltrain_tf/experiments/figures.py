@@ -20,8 +20,8 @@ from caltrain_tf.metrics.binned import ReliabilityCurve
 
 # Colours of the losses, in the order of the paper's tables: Okabe and Ito's
 # palette, which is safe for colour-blind readers, and colours at least 15
-# CIELAB units from it and from each other for any colour vision. Other losses of
-# the registry get one of `_OTHER_COLORS`.
+# CIELAB units from it and from each other for any colour vision. Other losses
+# of the registry get one of `_OTHER_COLORS`.
 COLORS = {
     "nll": "#0072B2",
     "focal": "#332288",
