@@ -127,6 +127,7 @@ def test_precision_and_accumulated_gradients(precision, accumulate):
     config.batch_size, config.accumulate_steps = 48, accumulate
     config.optimizer.warmup_epochs = 0
     config.optimizer.decay_epochs = ()
+    config.optimizer.clip_norm = None
     config.steps_per_execution = 1
     data = build.data(config)
     batches = build.training_input(config, data)

@@ -50,11 +50,8 @@ def test_a_run_on_your_own_images(tmp_path, images, kind):
         keep_predictions="no",
         verbose=False,
     )
-    values = {
-        (row["corruption"], row["metric"]): row["value"]
-        for row in rows
-        if row["calibrator"] == "none"
-    }
+    rows = rows[rows["calibrator"] == "none"]
+    values = rows.set_index(["corruption", "metric"])["value"]
     assert values["none", "accuracy"] == pytest.approx(results["accuracy"])
     assert ("contrast", "ece") in values
 
