@@ -85,4 +85,4 @@ def test_ci_runs_the_command_of_the_readme():
         r"<!-- test command -->\n```\w*\n(.*?)\n```", readme, re.S
     )
     assert "pip install" in command and "pytest" in command
-    assert 'run "test command"' in (ROOT / ".ci/run").read_text()
+    assert '$(readme "test command")' in (ROOT / ".ci/run").read_text()
