@@ -20,6 +20,7 @@ _LAZY_ROOMS = {
     "data": "tensorflow,baselines",
     "experiments": "tensorflow,baselines",
     "figures": "figures",
+    "interleaved": "",
     "models": "baselines",
     "posthoc": "",
     "training": "tensorflow,baselines",

@@ -11,7 +11,7 @@ ALL = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {
     "__pycache__"
 }
 # Files beside the rooms that every room may import.
-SHARED = {"checks", "files", "inputs", "layers", "replicas"}
+SHARED = {"checks", "files", "inputs", "interleaved", "layers", "replicas"}
 # A room of one file.
 CALLBACKS = ({"losses", "metrics", "posthoc"}, {"keras", "numpy"})
 # room -> (our rooms, outside libraries) that it may import.

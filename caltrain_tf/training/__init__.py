@@ -1,11 +1,11 @@
 """A training loop over any `tf.distribute` strategy."""
 
-from caltrain_tf.training.checkpoints import Preempted, restore_model
-from caltrain_tf.training.interleaved import (
+from caltrain_tf.interleaved import (
     InterleavedModel,
     interleave,
     warn_if_memorised,
 )
+from caltrain_tf.training.checkpoints import Preempted, restore_model
 from caltrain_tf.training.logs import MetricsLog, Summaries
 from caltrain_tf.training.run_folder import (
     RunFolder,

@@ -3,7 +3,7 @@
 import warnings
 
 import keras
-import tensorflow as tf
+import numpy as np
 from keras import ops
 
 INPUTS = "inputs"
@@ -14,21 +14,46 @@ def interleave(majority, held_out):
     """Joins two datasets of batches into the epochs of interleaved training.
 
     Args:
-        majority: Batches `(x, y)` or `(x, y, weight)` for the compiled loss.
-        held_out: Batches of the same structure for the calibration loss.
+        majority: Batches `(x, y)` or `(x, y, weight)` for the compiled loss: a
+            `tf.data.Dataset`, a `keras.utils.PyDataset`, or a list.
+        held_out: Batches of the same kind for the calibration loss.
 
     Returns:
         A dataset for `InterleavedModel.fit`: first the majority batches, then
         the held-out batches. Each batch is marked with its kind.
 
     Example:
-        >>> import caltrain_tf as ct, tensorflow as tf
-        >>> data = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0]], [0, 1]))
-        >>> both = ct.training.interleave(data.take(1).batch(1), data.batch(2))
-        >>> [x["held_out"].numpy().tolist() for x, y in both]
-        [[0.0], [1.0, 1.0]]
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> one = (np.ones((1, 4)), np.zeros(1))
+        >>> two = (np.ones((2, 4)), np.zeros(2))
+        >>> both = ct.interleaved.interleave([one, one], [two])
+        >>> [both[i][0]["held_out"].tolist() for i in range(len(both))]
+        [[0.0], [0.0], [1.0, 1.0]]
     """
-    return _marked(majority, 0.0).concatenate(_marked(held_out, 1.0))
+    if hasattr(majority, "concatenate"):
+
+        def mark(value):
+            return lambda x, *rest: (_mark(x, value), *rest)
+
+        held_out = held_out.map(mark(1.0))
+        return majority.map(mark(0.0)).concatenate(held_out)
+    return _Interleaved(majority, held_out)
+
+
+class _Interleaved(keras.utils.PyDataset):
+    def __init__(self, majority, held_out):
+        super().__init__()
+        self._parts = majority, held_out
+
+    def __len__(self):
+        return sum(map(len, self._parts))
+
+    def __getitem__(self, index):
+        majority, held_out = self._parts
+        after = index - len(majority)
+        x, *rest = majority[index] if after < 0 else held_out[after]
+        return (_mark(x, float(after >= 0)), *rest)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -51,15 +76,14 @@ class InterleavedModel(keras.Model):
         **kwargs: Arguments of `keras.Model`, such as `name`.
 
     Example:
-        >>> import caltrain_tf as ct, keras, tensorflow as tf
-        >>> x, y = tf.random.normal([32, 4]), tf.range(32) % 2
-        >>> data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
-        >>> inside = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
-        >>> model = ct.training.InterleavedModel(
+        >>> import caltrain_tf as ct, keras, numpy as np
+        >>> batches = [(np.eye(8), np.arange(8) % 2)] * 4
+        >>> inside = keras.Sequential([keras.Input([8]), keras.layers.Dense(2)])
+        >>> model = ct.interleaved.InterleavedModel(
         ...     inside, ct.losses.SBECE(from_logits=True)
         ... )
         >>> model.compile("sgd", ct.losses.NLL(from_logits=True))
-        >>> both = ct.training.interleave(data.take(3), data.skip(3))
+        >>> both = ct.interleaved.interleave(batches[:3], batches[3:])
         >>> history = model.fit(both, shuffle=False, verbose=0)
         >>> int(model.optimizer.iterations)
         4
@@ -106,6 +130,8 @@ class InterleavedModel(keras.Model):
 
     def _show(self, calibration, weight):
         if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
             # Keras divides the loss by the number of replicas.
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             calibration = calibration * replicas
@@ -156,7 +182,7 @@ def warn_if_memorised(train_ece, test_ece, threshold=0.01, ratio=5.0):
 
     Example:
         >>> import caltrain_tf as ct
-        >>> ct.training.warn_if_memorised(train_ece=0.0249, test_ece=0.0351)
+        >>> ct.interleaved.warn_if_memorised(train_ece=0.0249, test_ece=0.0351)
         False
 
     Reference:
@@ -181,12 +207,12 @@ def warn_if_memorised(train_ece, test_ece, threshold=0.01, ratio=5.0):
     return memorised
 
 
-def _marked(dataset, value):
-    def mark(x, *rest):
-        rows = tf.shape(tf.nest.flatten(x)[0])[0]
-        return ({INPUTS: x, HELD_OUT: tf.fill([rows], value)}, *rest)
-
-    return dataset.map(mark, num_parallel_calls=tf.data.AUTOTUNE)
+def _mark(x, held_out):
+    first = keras.tree.flatten(x)[0]
+    if isinstance(first, np.ndarray):
+        return {INPUTS: x, HELD_OUT: np.full(len(first), held_out, "float32")}
+    marks = ops.full(ops.shape(first)[:1], held_out, "float32")
+    return {INPUTS: x, HELD_OUT: marks}
 
 
 def _is_marked(x):
