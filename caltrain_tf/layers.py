@@ -189,6 +189,114 @@ class Affine(CalibrationLayer):
         }
 
 
+class CurveLayer(CalibrationLayer):
+    """Base class of curves of log-odds; a subclass defines `curve`.
+
+    The parameters of the curves are weights, which `set_weights` sets.
+
+    Args:
+        shape: Shape of each parameter. It begins with the number of curves: 1
+            for binary problems, otherwise one for each class.
+        **kwargs: Arguments of `CalibrationLayer`.
+    """
+
+    parameters = ()
+
+    def __init__(self, shape, **kwargs):
+        super().__init__(**kwargs)
+        self.shape = tuple(shape)
+        for name in self.parameters:
+            weight = self.add_weight(
+                shape=self.shape, initializer="zeros", name=name
+            )
+            setattr(self, name, weight)
+
+    def calibrate(self, logits):
+        """Returns calibrated logits."""
+        if logits.shape[-1] == 2:
+            odds = self.curve(logits[..., 1:] - logits[..., :1])
+            return ops.concatenate([ops.zeros_like(odds), odds], axis=-1)
+        largest = ops.max(logits, axis=-1, keepdims=True)
+        is_top = ops.one_hot(ops.argmax(logits, axis=-1), logits.shape[-1]) > 0
+        powers = ops.where(is_top, 0.0, ops.exp(logits - largest))
+        others = ops.sum(powers, axis=-1, keepdims=True)
+        odds = logits - largest - ops.log1p(ops.maximum(others - powers, 0.0))
+        # The log-sum-exp does not underflow where the largest logit leads.
+        rest = ops.where(is_top, LOG_OF_NOTHING, logits)
+        rest = ops.logsumexp(rest, axis=-1, keepdims=True)
+        odds = ops.where(is_top, largest - rest, odds)
+        return ops.log_sigmoid(self.curve(odds))
+
+    def curve(self, odds):
+        """Returns calibrated log-odds of log-odds `(..., curves)`."""
+        raise NotImplementedError
+
+    def get_config(self):
+        """Returns the arguments of the constructor."""
+        return {**super().get_config(), "shape": self.shape}
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class Platt(CurveLayer):
+    """`a z + b`; see `ct.posthoc.PlattScaling`."""
+
+    parameters = ("a", "b")
+
+    def curve(self, odds):
+        """Returns calibrated log-odds."""
+        return self.a * odds + self.b
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class Beta(CurveLayer):
+    """`a log p - b log(1 - p) + c`; see `ct.posthoc.BetaCalibration`."""
+
+    parameters = ("a", "b", "c")
+
+    def curve(self, odds):
+        """Returns calibrated log-odds."""
+        return (
+            self.a * ops.log_sigmoid(odds)
+            - self.b * ops.log_sigmoid(-odds)
+            + self.c
+        )
+
+
+@keras.saving.register_keras_serializable("caltrain_tf")
+class Isotonic(CurveLayer):
+    """Lines between points `x, sigmoid(y)`; see `IsotonicCalibration`."""
+
+    parameters = ("x", "y")
+
+    def curve(self, odds):
+        """Returns calibrated log-odds."""
+        x = ops.sigmoid(odds) if self.from_probs else odds
+        curves, points = self.shape
+        first = points * ops.arange(curves)
+
+        def take(values, index):
+            flat = ops.reshape(values, (-1,))
+            return ops.take(flat, first + ops.minimum(index, points - 1))
+
+        # The last point that is not above x, by bisection.
+        index = ops.zeros_like(x, dtype="int32")
+        for bit in reversed(range(points.bit_length())):
+            later = index + 2**bit
+            is_above = (later >= points) | (take(self.x, later) > x)
+            index = ops.where(is_above, index, later)
+        left, right = take(self.x, index), take(self.x, index + 1)
+        share = (x - left) / ops.where(right > left, right - left, 1.0)
+        share = ops.clip(share, 0.0, 1.0)
+
+        def interpolate(values):
+            low, high = take(values, index), take(values, index + 1)
+            return low + share * (high - low)
+
+        # Sums of p and of 1 - p, both exact near 0.
+        probability = interpolate(ops.sigmoid(self.y))
+        return ops.log(probability) - ops.log(interpolate(ops.sigmoid(-self.y)))
+
+
 @keras.saving.register_keras_serializable("caltrain_tf")
 class ConformalSet(PredictionLayer):
     """Prediction sets `(..., classes)` of booleans; see `ConformalSets`.

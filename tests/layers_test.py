@@ -17,6 +17,9 @@ CALIBRATORS = {
     ),
     "structured_vector": ct.posthoc.StructuredVectorScaling(strength=1.0),
     "structured_matrix": ct.posthoc.StructuredMatrixScaling(strength=1.0),
+    "platt": ct.posthoc.PlattScaling(),
+    "beta": ct.posthoc.BetaCalibration(),
+    "isotonic": ct.posthoc.IsotonicCalibration(),
 }
 
 

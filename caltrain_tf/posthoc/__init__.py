@@ -8,6 +8,11 @@ from caltrain_tf.posthoc.affine import (
     VectorScaling,
 )
 from caltrain_tf.posthoc.base import read_file
+from caltrain_tf.posthoc.binary import (
+    BetaCalibration,
+    IsotonicCalibration,
+    PlattScaling,
+)
 from caltrain_tf.posthoc.compare import Comparison, compare
 from caltrain_tf.posthoc.conformal import ConformalSets
 from caltrain_tf.posthoc.temperature import (
@@ -25,6 +30,9 @@ CALIBRATORS = {
         DirichletCalibration,
         StructuredVectorScaling,
         StructuredMatrixScaling,
+        PlattScaling,
+        BetaCalibration,
+        IsotonicCalibration,
     )
 }
 

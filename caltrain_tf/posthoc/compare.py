@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned, scores
-from caltrain_tf.posthoc import affine, base, temperature
+from caltrain_tf.posthoc import affine, base, binary, temperature
 
 METRICS = ("nll", "brier", "ece", "accuracy")
 # Metrics in which a calibrator can be called better than doing nothing.
@@ -186,6 +186,9 @@ def default_calibrators(num_classes):
         "ensemble": temperature.EnsembleTemperatureScaling(),
         "vector": affine.VectorScaling(),
         "structured_vector": affine.StructuredVectorScaling(),
+        "platt": binary.PlattScaling(),
+        "beta": binary.BetaCalibration(),
+        "isotonic": binary.IsotonicCalibration(),
     }
     if num_classes <= FEW_CLASSES:
         calibrators["matrix"] = affine.MatrixScaling()

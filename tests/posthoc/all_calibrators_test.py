@@ -1,5 +1,6 @@
 """What every calibrator has to do, for each of them."""
 
+import contextlib
 import json
 import os
 
@@ -27,6 +28,9 @@ CALIBRATORS = {
     "dirichlet": ct.posthoc.DirichletCalibration(cv=3),
     "structured_vector": ct.posthoc.StructuredVectorScaling(cv=3),
     "structured_matrix": ct.posthoc.StructuredMatrixScaling(cv=3),
+    "platt": ct.posthoc.PlattScaling(),
+    "beta": ct.posthoc.BetaCalibration(),
+    "isotonic": ct.posthoc.IsotonicCalibration(),
 }
 GIVEN_PENALTIES = {
     "vector": {"penalty": 0.1},
@@ -37,6 +41,8 @@ GIVEN_PENALTIES = {
 }
 PENALIZED = tuple(GIVEN_PENALTIES)
 ONE_OF_EACH = ("ts", "ensemble", *PENALIZED)
+# Without a temperature.
+CURVES = ("platt", "beta", "isotonic")
 NUM_CLASSES = 4
 
 
@@ -79,8 +85,9 @@ def test_fit_returns_self(name, data):
 def test_repairs_over_confidence_on_new_data(name, data, fitted):
     logits, labels = calibrated(4000, NUM_CLASSES, seed=1)
     after = mean_nll(fitted(name).transform(2.5 * logits), labels)
-    # The hard-binned error of 600 rows is a noisy guide.
-    worst = 1.05 if name == "ts_hb_ece" else 1.02
+    # The hard-binned error of 600 rows is a noisy guide, and isotonic curves
+    # have many parameters.
+    worst = {"ts_hb_ece": 1.05, "isotonic": 1.1}.get(name, 1.02)
     assert after < worst * mean_nll(logits, labels)
     assert mean_nll(2.5 * logits, labels) > 1.2 * mean_nll(logits, labels)
 
@@ -333,6 +340,7 @@ def test_memory_mapped_file_gives_what_arrays_give(
 
 
 @pytest.mark.filterwarnings("ignore:The fit did not converge")
+@pytest.mark.filterwarnings("ignore:A curve separates the labels")
 @pytest.mark.parametrize("num_classes", [2, 150])
 def test_few_rows_of_few_and_many_classes(name, num_classes):
     logits, labels = calibrated(60, num_classes, seed=3)
@@ -345,10 +353,12 @@ def test_few_rows_of_few_and_many_classes(name, num_classes):
 
 
 @pytest.mark.filterwarnings("ignore:.*determine no temperature")
+@pytest.mark.filterwarnings("ignore:A curve separates the labels")
 @pytest.mark.parametrize("num_rows", [1, 3])
 def test_separable_sets_give_finite_answers(name, num_rows):
     logits = 5.0 * np.eye(3)[:num_rows]
-    with pytest.warns(UserWarning, match="determine no temperature"):
+    says = pytest.warns(UserWarning, match="determine no temperature")
+    with contextlib.nullcontext() if name in CURVES else says:
         calibrator = fresh(name).fit(logits, np.arange(num_rows))
     probs = calibrator.predict_proba(logits)
     assert np.all(np.isfinite(probs)) and np.all(probs.argmax(1) < 3)

@@ -37,6 +37,10 @@ SPOILT = [
     ("EnsembleTemperatureScaling", {"weights_": [0.5, 0.5]}, "`weights_`"),
     ("EnsembleTemperatureScaling", {"weights_": [2, -1, 0]}, "`weights_`"),
     ("EnsembleTemperatureScaling", {"temperature_": 0}, "`temperature_`"),
+    ("PlattScaling", {"a_": [1.0, 1.0]}, "shape of 1 curves"),
+    ("BetaCalibration", {"b_": [-1.0]}, "must not be negative"),
+    ("IsotonicCalibration", {"x_": [[1, 0, 2, 3]]}, "`x_` and `y_` must not"),
+    ("IsotonicCalibration", {"y_": [[0, 0.1, 0.2, 0.3]]}, "`y_` must be in"),
 ]
 
 

@@ -34,6 +34,9 @@ CALIBRATORS = {
         ct.posthoc.StructuredMatrixScaling,
         {"strength": 1.0, "centred": False},
     ),
+    "platt": (ct.posthoc.PlattScaling, {}),
+    "beta": (ct.posthoc.BetaCalibration, {}),
+    "isotonic": (ct.posthoc.IsotonicCalibration, {}),
 }
 LOGITS, LABELS = calibrated(120, 4)
 LOGITS *= 2
@@ -144,6 +147,8 @@ def test_ignored_examples_count_nothing(make, ignore_class):
 def test_weights_are_repetitions_of_any_scale(make):
     weights = np.random.default_rng(1).integers(0, 4, 120)
     expected = make()
+    if isinstance(expected, ct.posthoc.IsotonicCalibration):
+        pytest.skip("its bounds, 1 / (N + 2), count the examples")
     if hasattr(expected, "strength"):
         # Of a penalty that falls with the number of rows, of which weights say
         # less than repetitions do.
@@ -168,6 +173,8 @@ def test_weights_are_repetitions_of_any_scale(make):
 
 
 def test_probabilities_are_their_logarithms(make):
+    if isinstance(make(), ct.posthoc.IsotonicCalibration):
+        pytest.skip("its lines are straight over what is given")
     probs = softmax(LOGITS)
     expected = make().fit(np.log(probs), LABELS)
     found = make(from_probs=True).fit(probs, LABELS)

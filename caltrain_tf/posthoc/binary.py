@@ -1,0 +1,332 @@
+"""Curves of one probability: Platt scaling, beta and isotonic calibration.
+
+A curve maps the logit z of class 1 to a calibrated one. Three or more classes
+have a curve each, of the log-odds of the class against all others; calibrated
+probabilities are divided by their sum.
+"""
+
+import numpy as np
+import threadpoolctl
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit, logit
+from sklearn.isotonic import IsotonicRegression
+
+from caltrain_tf import checks, layers
+from caltrain_tf.posthoc import base
+
+# A fit with a smaller mean loss separates the labels; there is no best one.
+SEPARATED = 1e-6
+
+
+class BinaryCalibrator(base.Calibrator):
+    """One curve for two classes, K curves for K classes.
+
+    A subclass defines `_fit_curve`, which returns a curve's parameters, and
+    `_curve`, which applies them.
+    """
+
+    def __init__(
+        self, *, from_probs=False, multi_label=False, ignore_class=None
+    ):
+        super().__init__(
+            from_probs=from_probs,
+            multi_label=multi_label,
+            ignore_class=ignore_class,
+        )
+
+    def _fit(self, data):
+        logits, labels, weights = data.whole()
+        odds = log_odds(logits.astype(np.float64))
+        classes = range(odds.shape[1]) if odds.shape[1] > 1 else [1]
+        # Threads of BLAS take ten times as long on a busy machine.
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            curves = [
+                self._fit_curve(z, labels == k, weights)
+                for k, z in zip(classes, odds.T, strict=True)
+            ]
+        for name, values in zip(
+            self.fitted_names, zip(*curves, strict=True), strict=True
+        ):
+            setattr(self, name, _stack(values))
+
+    def _transform(self, logits):
+        odds = log_odds(logits.astype(np.float64))
+        parameters = [getattr(self, name) for name in self.fitted_names]
+        curves = [
+            self._curve(z, *each)
+            for z, *each in zip(odds.T, *parameters, strict=True)
+        ]
+        calibrated = np.stack(curves, axis=1)
+        if len(curves) == 1:
+            calibrated = np.hstack([np.zeros_like(calibrated), calibrated])
+        else:
+            calibrated = log_expit(calibrated)
+        return calibrated.astype(logits.dtype)
+
+    def _layer(self, **options):
+        weights = self._layer_weights()
+        layer = self.layer_class(weights[0].shape, **options)
+        layer.set_weights(weights)
+        return layer
+
+    def _layer_weights(self):
+        return [getattr(self, name) for name in self.fitted_names]
+
+    def _check_fitted_values(self):
+        curves = self.num_classes_ if self.num_classes_ > 2 else 1
+        shapes = {np.shape(getattr(self, name)) for name in self.fitted_names}
+        if len(shapes) > 1 or shapes.pop()[:1] != (curves,):
+            raise ValueError(
+                f"{', '.join(self.fitted_names)} must have the shape of "
+                f"{curves} curves"
+            )
+
+
+class PlattScaling(BinaryCalibrator):
+    """Logistic regression on the logit: `sigmoid(a z + b)`.
+
+    `a` and `b` maximise the likelihood of the labels, without the smoothed
+    targets of Platt's paper: for a binary problem they are those of
+    scikit-learn's `LogisticRegression` without a penalty. `a` may be negative,
+    if the classifier prefers the wrong class. For K > 2 classes, z is the
+    log-odds of each class against all others, and the K results are divided by
+    their sum. Labels of `multi_label=True` share one curve.
+
+    If a curve separates the labels, `fit` warns and chooses a finite one. A
+    class without examples gets a probability of 1 / (N + 2) before the
+    division.
+
+    Args:
+        from_probs: Whether predictions are probabilities instead of logits.
+            Probabilities below 1e-12 are raised to it.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that are ignored.
+
+    Attributes:
+        a_: The slopes, `(1,)` for a binary problem and `(K,)` otherwise.
+        b_: The intercepts, of the same shape.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> rng = np.random.default_rng(0)
+        >>> logits = 3 * rng.normal(size=5000)
+        >>> labels = rng.random(5000) < 1 / (1 + np.exp(1 - 0.5 * logits))
+        >>> scaler = ct.posthoc.PlattScaling().fit(logits, labels)
+        >>> scaler.a_.round(1).tolist(), scaler.b_.round(1).tolist()
+        ([0.5], [-1.0])
+
+    Reference:
+        Platt, "Probabilistic Outputs for Support Vector Machines", 1999.
+    """
+
+    fitted_names = ("a_", "b_")
+    layer_class = layers.Platt
+
+    def _fit_curve(self, odds, positive, weights):
+        return logistic_regression([odds], positive, weights)
+
+    def _curve(self, odds, a, b):
+        return a * odds + b
+
+
+class BetaCalibration(BinaryCalibrator):
+    """Beta calibration: `sigmoid(a log p - b log(1 - p) + c)`, a, b >= 0.
+
+    The curve is the identity for a = b = 1, c = 0, may be S-shaped or inverse
+    S-shaped, and never decreases. `a`, `b` and `c` maximise the likelihood of
+    the labels. For K > 2 classes, there is a curve of each class against all
+    others, and the K results are divided by their sum. Labels of
+    `multi_label=True` share one curve.
+
+    If a curve separates the labels, `fit` warns and chooses a finite one. A
+    class without examples gets a probability of 1 / (N + 2) before the
+    division.
+
+    Args:
+        from_probs: Whether predictions are probabilities instead of logits.
+            Probabilities below 1e-12 are raised to it.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that are ignored.
+
+    Attributes:
+        a_: The coefficients of log p, `(1,)` for a binary problem and `(K,)`
+            otherwise.
+        b_: The coefficients of -log(1 - p), of the same shape.
+        c_: The intercepts, of the same shape.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> rng = np.random.default_rng(0)
+        >>> probs = rng.random(5000)
+        >>> labels = rng.random(5000) < probs**2
+        >>> scaler = ct.posthoc.BetaCalibration(from_probs=True)
+        >>> float(scaler.fit(probs, labels).predict_proba([0.5])[0].round(1))
+        0.2
+
+    Reference:
+        Kull et al., "Beta calibration: a well-founded and easily implemented
+        improvement on logistic calibration for binary classifiers", 2017.
+    """
+
+    fitted_names = ("a_", "b_", "c_")
+    layer_class = layers.Beta
+
+    def _fit_curve(self, odds, positive, weights):
+        columns = [log_expit(odds), -log_expit(-odds)]
+        return logistic_regression(columns, positive, weights, lowest=0.0)
+
+    def _curve(self, odds, a, b, c):
+        return a * log_expit(odds) - b * log_expit(-odds) + c
+
+    def _check_fitted_values(self):
+        super()._check_fitted_values()
+        if min(self.a_.min(), self.b_.min()) < 0:
+            raise ValueError("`a_` and `b_` must not be negative")
+
+
+class IsotonicCalibration(BinaryCalibrator):
+    """The non-decreasing curve with the smallest squared error.
+
+    The curve is that of scikit-learn's `IsotonicRegression`, with straight
+    lines between the examples, clipped to [1 / (N + 2), 1 - 1 / (N + 2)] for N
+    examples. Lines are straight over what is given: logits, or probabilities
+    with `from_probs=True`. For K > 2 classes, there is a curve of each class
+    against all others, and the K results are divided by their sum. Labels of
+    `multi_label=True` share one curve.
+
+    It has as many degrees of freedom as the data support; below about a
+    thousand examples, `PlattScaling` or `BetaCalibration` is mostly better.
+
+    Args:
+        from_probs: Whether predictions are probabilities instead of logits.
+            Probabilities below 1e-12 are raised to it.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that are ignored.
+
+    Attributes:
+        x_: Logits, or probabilities, where lines begin and end, `(1, m)` for a
+            binary problem and `(K, m)` otherwise. The last point of shorter
+            curves is repeated.
+        y_: The calibrated probabilities there.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> logits, labels = [-1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1]
+        >>> scaler = ct.posthoc.IsotonicCalibration().fit(logits, labels)
+        >>> scaler.predict_proba([-1.0, 0.5, 1.5]).round(4).tolist()
+        [0.1667, 0.5, 0.75]
+
+    Reference:
+        Zadrozny and Elkan, "Transforming Classifier Scores into Accurate
+        Multiclass Probability Estimates", 2002.
+    """
+
+    fitted_names = ("x_", "y_")
+    layer_class = layers.Isotonic
+
+    def _fit_curve(self, odds, positive, weights):
+        curve = IsotonicRegression().fit(
+            self._abscissa(odds), positive, weights
+        )
+        points = curve.X_thresholds_, curve.y_thresholds_
+        smallest = 1.0 / (len(odds) + 2)
+        # Where lines cross the bounds, points make the clipped curve of lines.
+        crossings = np.interp([smallest, 1 - smallest], *points[::-1])
+        x = np.sort(np.append(points[0], crossings))
+        return x, np.clip(np.interp(x, *points), smallest, 1 - smallest)
+
+    def _abscissa(self, odds):
+        return expit(odds) if self.from_probs else odds
+
+    def _curve(self, odds, x, y):
+        return logit(np.interp(self._abscissa(odds), x, y))
+
+    def _layer_weights(self):
+        return self.x_, logit(self.y_)
+
+    def _check_fitted_values(self):
+        super()._check_fitted_values()
+        if np.any(np.diff(self.x_) < 0) or np.any(np.diff(self.y_) < 0):
+            raise ValueError("`x_` and `y_` must not decrease")
+        if self.y_.min() <= 0 or self.y_.max() >= 1:
+            raise ValueError("`y_` must be in (0, 1)")
+
+
+def log_odds(logits):
+    """log(p / (1 - p)) of every class `(n, K)`; of class 1 `(n, 1)` for two.
+
+    It stays exact where a probability is 1 up to rounding.
+    """
+    if logits.shape[1] == 2:
+        return logits[:, 1:] - logits[:, :1]
+    top = logits.argmax(axis=1)[:, None]
+    largest = np.take_along_axis(logits, top, axis=1)
+    powers = np.exp(logits - largest)
+    np.put_along_axis(powers, top, 0.0, axis=1)
+    others = powers.sum(axis=1, keepdims=True)
+    odds = logits - largest - np.log1p(np.maximum(others - powers, 0.0))
+    # log-sum-exp of all but the largest, which may all underflow.
+    rest = logits.copy()
+    np.put_along_axis(rest, top, -np.inf, axis=1)
+    second = rest.max(axis=1, keepdims=True)
+    rest = second + np.log(np.exp(rest - second).sum(axis=1, keepdims=True))
+    np.put_along_axis(odds, top, largest - rest, axis=1)
+    return odds
+
+
+def logistic_regression(columns, positive, weights, lowest=-np.inf):
+    """Coefficients and intercept of the largest likelihood.
+
+    Args:
+        columns: Arrays `(n,)`, the inputs.
+        positive: Booleans `(n,)`, the labels.
+        weights: Weights `(n,)` that sum to 1.
+        lowest: The smallest coefficient.
+
+    Returns:
+        The coefficient of each column, then the intercept.
+    """
+    if positive.all() or not positive.any():
+        rare = 1.0 / (len(positive) + 2)
+        constant = logit(1 - rare if positive.all() else rare)
+        return *np.zeros(len(columns)), constant
+    columns = np.stack(columns)
+    means = columns @ weights
+    centred = columns - means[:, None]
+    spreads = np.sqrt(centred**2 @ weights)
+    spreads[spreads == 0] = 1.0
+    features = np.vstack([centred / spreads[:, None], np.ones(len(positive))])
+    signs = np.where(positive, 1.0, -1.0)
+
+    def objective(parameters):
+        margins = signs * (parameters @ features)
+        slopes = -signs * weights * expit(-margins)
+        return -weights @ log_expit(margins), features @ slopes
+
+    found = minimize(
+        objective,
+        np.append(np.ones(len(columns)), 0.0),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(lowest, None)] * len(columns) + [(None, None)],
+        options={"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000},
+    )
+    if found.fun < SEPARATED:
+        checks.warn(
+            "A curve separates the labels, so that they determine no slope. "
+            "The fit is finite, but arbitrary and over-confident."
+        )
+    slopes = found.x[:-1] / spreads
+    return *slopes, found.x[-1] - slopes @ means
+
+
+def _stack(values):
+    """Scalars as `(curves,)`; arrays as rows, continued by their last value."""
+    longest = max(map(np.size, values))
+    if np.ndim(values[0]) == 0:
+        return np.array(values)
+    return np.stack(
+        [np.pad(v, (0, longest - len(v)), mode="edge") for v in values]
+    )
