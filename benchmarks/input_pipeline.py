@@ -22,10 +22,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data import imagenet, sources
-from caltrain_tf.data.datasets import Part
-from caltrain_tf.data.in_memory import InMemoryImages
-from caltrain_tf.data.pipeline import ImageData
+from caltrain_tf.data import datasets, imagenet, pipeline
 
 NUM_IMAGES = {"cifar": 45_000, "imagenet": 4_096}
 BATCH_SIZE = {"cifar": 512, "imagenet": 128}
@@ -39,12 +36,10 @@ def cifar(folder):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (size, 32, 32, 3), dtype=np.uint8)
     labels = rng.integers(0, 10, size)
-    spec = sources.SPECS["cifar10"]
+    spec = datasets.SPECS["cifar10"]
     data = _data(
         "cifar10",
-        InMemoryImages(
-            images, labels, max_shift=spec.max_shift, flip=spec.flip
-        ),
+        pipeline.InMemoryImages(images, labels, spec.max_shift, spec.flip),
     )
 
     def example(index, example, epoch):
@@ -100,9 +95,9 @@ def imagenet_records(folder):
 
 
 def _data(name, examples, dtype="float32"):
-    parts = {"train": Part("train", 0, examples.size)}
-    spec = sources.SPECS[name]
-    return ImageData(name, spec, lambda part: examples, parts, dtype)
+    parts = {"train": datasets.Part("train", 0, examples.size)}
+    spec = datasets.SPECS[name]
+    return pipeline.ImageData(name, spec, lambda part: examples, parts, dtype)
 
 
 def _epoch(data, batch_size, epoch):
@@ -126,7 +121,7 @@ def _write_records(folder, size):
         with tf.io.TFRecordWriter(path) as writer:
             for index in range(take):
                 writer.write(encoded[(number + index) % len(encoded)])
-        files.append(imagenet.File(path, 0, take))
+        files.append(imagenet.File(path, number * take, 0, take))
     return files
 
 

@@ -1,7 +1,7 @@
 """Data sets as batches of images and labels, and corrupted test sets."""
 
 from caltrain_tf.data import corruptions
-from caltrain_tf.data.datasets import ArrayData, get
+from caltrain_tf.data.datasets import SPECS, ArrayData, get
 from caltrain_tf.data.pipeline import ImageData
 from caltrain_tf.data.shifted import (
     GeneratedSets,
@@ -10,7 +10,6 @@ from caltrain_tf.data.shifted import (
     StoredSets,
     shifted_sets,
 )
-from caltrain_tf.data.sources import SPECS
 
 __all__ = [
     "SPECS",

@@ -1,18 +1,93 @@
-"""Looks up data sets by name and parses their splits."""
+"""Data sets by name: where their examples come from, and their splits."""
 
 import dataclasses
+import difflib
 import functools
-import itertools
+import os
 import re
+import zipfile
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data import sources
-from caltrain_tf.data.pipeline import ImageData
+from caltrain_tf.data import imagenet
+from caltrain_tf.data.pipeline import ImageData, InMemoryImages
 
-_SPLIT_SYNTAX = re.compile(r"(\w+)(?:\[(-?[\d_]+%?)?:(-?[\d_]+%?)?\])?")
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """How a data set is split, normalised and augmented."""
+
+    # The name in TensorFlow Datasets.
+    tfds_name: str | None
+    num_classes: int
+    # (height, width, channels) of the network's input.
+    image_shape: tuple[int, int, int]
+    # "train", "calibration" and "test", in the syntax of TensorFlow Datasets.
+    splits: Mapping[str, str]
+    # Of each channel, for pixels in [0, 1].
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.25, 0.25, 0.25)
+    # Training images are padded by so many pixels, cropped and mirrored.
+    max_shift: int = 0
+    flip: bool = True
+
+
+# Temperatures and checkpoints must not be selected on the test split, so the
+# calibration split is the end of the original training set.
+_CIFAR_SPLITS = {
+    "train": "train[:90%]",
+    "calibration": "train[90%:]",
+    "test": "test",
+}
+_CIFAR10 = Spec(
+    tfds_name="cifar10",
+    num_classes=10,
+    image_shape=(32, 32, 3),
+    splits=_CIFAR_SPLITS,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2616),
+    max_shift=2,
+)
+SPECS = {
+    "cifar10": _CIFAR10,
+    "cifar100": dataclasses.replace(
+        _CIFAR10,
+        tfds_name="cifar100",
+        num_classes=100,
+        mean=(0.5071, 0.4865, 0.4409),
+        std=(0.2673, 0.2564, 0.2762),
+    ),
+    "imagenet": Spec(
+        tfds_name="imagenet2012",
+        num_classes=1000,
+        image_shape=(224, 224, 3),
+        # 25,623 images for calibration. The labels of "test" are not public.
+        splits={
+            "train": "train[:98%]",
+            "calibration": "train[98%:]",
+            "test": "validation",
+        },
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+    ),
+    "digits": Spec(
+        tfds_name=None,
+        num_classes=10,
+        image_shape=(32, 32, 3),
+        splits={
+            "train": "train[:800]",
+            "calibration": "train[800:]",
+            "test": "test",
+        },
+        mean=(0.3049, 0.3049, 0.3049),
+        std=(0.3224, 0.3224, 0.3224),
+        max_shift=2,
+        flip=False,
+    ),
+}
 
 
 def get(
@@ -20,8 +95,6 @@ def get(
     data_dir=None,
     *,
     train_split=None,
-    calibration_split=None,
-    test_split=None,
     image_size=None,
     augment=True,
     dtype="float32",
@@ -37,35 +110,29 @@ def get(
     | `folder:PATH` | 90% of `PATH/train` | 10% | `PATH/test` |
     | `npz:PATH`, `PATH.npz` | 90% of `x_train` | 10% | `x_test` |
 
-    Your own data can be:
-
-    - Any image classification data set of TensorFlow Datasets. Without a
-      `test` split, `validation` is used; without either, the data are divided
-      into 80%, 10% and 10%. JPEG images of different sizes are cropped in the
-      same way as those of `imagenet`.
-    - A folder of images, `PATH/train/<class>/*` and `PATH/test/<class>/*`, as
+    - Data sets of TensorFlow Datasets: without `test`, `validation` is used;
+      without either, `train` is divided into 80%, 10% and 10%. JPEG images of
+      different sizes are cropped like those of `imagenet`.
+    - Folders have `PATH/train/<class>/*` and `PATH/test/<class>/*`, as
       `keras.utils.image_dataset_from_directory` reads them; or
-      `PATH/<class>/*`, which is divided into 80%, 10% and 10%. Images are
-      resized to `image_size` and kept in memory.
-    - An `.npz` file with the arrays `x_train`, `y_train`, `x_test` and
-      `y_test`, like the files of `keras.datasets`; or with `images` and
-      `labels`, which are divided into 80%, 10% and 10%. Images are uint8
-      `(N, height, width, 3)`, without the last axis if they are grey; labels
-      are class ids `(N,)`.
+      `PATH/<class>/*`, divided into 80%, 10% and 10%. Images are resized to
+      `image_size` and kept in memory.
+    - Files have `x_train`, `y_train`, `x_test` and `y_test`, like those of
+      `keras.datasets`; or `images` and `labels`, divided into 80%, 10% and 10%.
+      Images are uint8 `(N, height, width, 3)`, without the last axis if they
+      are grey; labels are class ids `(N,)`.
 
-    Images from a folder or a file are put into a fixed order that spreads the
-    classes evenly. Pixels in [0, 1] are normalised with mean 0.5 and standard
-    deviation 0.25; training images are shifted by up to an eighth of their size
-    and mirrored at random.
+    Examples of folders and files are put into a fixed order that spreads the
+    classes evenly. Your own images are normalised with mean 0.5 and standard
+    deviation 0.25, shifted by up to an eighth of their size and mirrored.
 
     Args:
         name: One of the names above.
         data_dir: The folder of TensorFlow Datasets; the default folder of
             TensorFlow Datasets when not given. Nothing is ever downloaded.
         train_split: Another training split, in the syntax of TensorFlow
-            Datasets, such as `"train[:10000]"`.
-        calibration_split: Another calibration split.
-        test_split: Another test split. No two splits may overlap.
+            Datasets, such as `"train[:10000]"`, which may not overlap the
+            others.
         image_size: Height and width of the images; 224 by default for
             `imagenet`. Required if the stored images have different sizes.
         augment: Whether training images are shifted and mirrored. It must be
@@ -87,15 +154,13 @@ def get(
     """
     kind, _, path = str(name).partition(":")
     if name == "digits":
-        source = sources.digits()
+        source = _digits()
     elif kind == "folder":
-        source = sources.folder(path, image_size)
-    elif kind == "npz":
-        source = sources.npz(path)
-    elif str(name).endswith(".npz"):
-        source = sources.npz(str(name))
+        source = _folder(path, image_size)
+    elif kind == "npz" or str(name).endswith(".npz"):
+        source = _npz(str(name).removeprefix("npz:"))
     else:
-        source = sources.tensorflow_datasets(name, data_dir, image_size)
+        source = _tensorflow_datasets(name, data_dir, image_size)
     spec = source.spec
     if image_size not in (None, spec.image_shape[0]):
         raise ValueError(
@@ -103,22 +168,26 @@ def get(
             "and other images of different sizes only. "
             f"Received: image_size={image_size!r} for {name!r}"
         )
-    if not augment:
-        if source.is_cropped:
-            raise ValueError(
-                f"`augment` must be true for {name!r}, whose training images "
-                f"are random crops. Received: augment={augment!r}"
-            )
-        spec = dataclasses.replace(spec, max_shift=0, flip=False)
-    asked = (train_split, calibration_split, test_split)
-    parts = {
-        split: parse_split(other or default, source.sizes)
-        for (split, default), other in zip(
-            spec.splits.items(), asked, strict=True
+    if source.is_cropped and not augment:
+        raise ValueError(
+            f"`augment` must be true for {name!r}, whose training images "
+            f"are random crops. Received: augment={augment!r}"
         )
+    splits = {**spec.splits, "train": train_split or spec.splits["train"]}
+    parts = {
+        split: parse_split(text, source.sizes) for split, text in splits.items()
     }
-    _check_disjoint(parts)
-    load = functools.cache(functools.partial(source.load, spec))
+    for split in ("calibration", "test"):
+        _check_disjoint(parts["train"], parts[split], split)
+    augmentation = (spec.max_shift, spec.flip) if augment else ()
+
+    @functools.cache
+    def load(part):
+        examples = source.load(part)
+        if source.is_cropped:
+            return examples
+        return InMemoryImages(*examples, *augmentation)
+
     return ImageData(name, spec, load, parts, dtype)
 
 
@@ -141,32 +210,25 @@ class ArrayData(ImageData):
     """
 
     def __init__(self, name, splits, preprocess=None):
-        arrays = {}
-        for split, (images, labels) in splits.items():
-            images, labels = np.asarray(images), np.asarray(labels)
-            if images.dtype != np.uint8 or images.ndim != 4:
-                raise ValueError(
-                    "`splits` must hold uint8 images (N, size, size, 3). "
-                    f"Received: dtype={images.dtype}, shape={images.shape} "
-                    f"in {split!r}"
-                )
-            if labels.shape != images.shape[:1] or not len(labels):
-                raise ValueError(
-                    "`splits` must hold a class id for each image. Received: "
-                    f"{len(images)} images and labels of shape {labels.shape} "
-                    f"in {split!r}"
-                )
-            arrays[split] = images, labels
-        source = sources.of_arrays(arrays, sources.own_spec)
-        parts = {
-            split: Part(split, 0, size) for split, size in source.sizes.items()
-        }
-        load = functools.cache(functools.partial(source.load, source.spec))
+        source = _of_arrays(
+            {
+                split: _checked(images, labels, f"`splits[{split!r}]`")
+                for split, (images, labels) in splits.items()
+            }
+        )
+        parts = {split: Part(split, 0, n) for split, n in source.sizes.items()}
+        load = functools.cache(lambda part: InMemoryImages(*source.load(part)))
         super().__init__(name, source.spec, load, parts)
         self._preprocess = preprocess or _to_unit
 
     def _finish(self, images):
         return self._preprocess(images)
+
+
+def _to_unit(images):
+    # Not a division: graph optimisers may turn it into a multiplication, which
+    # rounds differently.
+    return tf.cast(images, tf.float32) * (1 / 255)
 
 
 class Part(NamedTuple):
@@ -196,53 +258,303 @@ def parse_split(split, sizes):
         >>> parse_split("train[90%:]", {"train": 50000})
         Part(stored='train', start=45000, stop=50000)
     """
-    match = _SPLIT_SYNTAX.fullmatch(split) if isinstance(split, str) else None
-    if match is None:
-        raise ValueError(
-            "A split must be such as 'train', 'train[:10000]' or "
-            f"'train[90%:]'. Received: {split!r}"
-        )
-    stored, start, stop = match.groups()
-    if stored not in sizes:
-        raise ValueError(
-            f"A split must be of one of {sorted(sizes)}. Received: {split!r}"
-        )
-    size = sizes[stored]
+    match = re.fullmatch(r"(\w+)(?:\[(-?\w+%?)?:(-?\w+%?)?\])?", split)
+    stored, *ends = match.groups() if match else (None, None, None)
+    size = sizes.get(stored, 0)
 
-    def position(text):
+    def position(text, default):
+        if text is None:
+            return default
+        place = int(text.removesuffix("%"))
         if text.endswith("%"):
-            place = round(int(text[:-1]) * size / 100)
-        else:
-            place = int(text)
+            place = round(place * size / 100)
         return place + size if place < 0 else place
 
-    part = Part(
-        stored,
-        0 if start is None else position(start),
-        size if stop is None else position(stop),
-    )
+    try:
+        part = Part(stored, *map(position, ends, (0, size)))
+    except ValueError:
+        part = Part(stored, 0, 0)
     if not 0 <= part.start < part.stop <= size:
         raise ValueError(
-            f"A split must hold examples of the {size} of {stored!r}. "
-            f"Received: {split!r}, which is {part}"
+            "A split must be such as 'train', 'train[:10000]' or 'train[90%:]' "
+            f"and hold examples of {dict(sizes)}. Received: {split!r}"
         )
     return part
 
 
-def _check_disjoint(parts):
-    """Raises if two of the named parts share an example."""
-    for (first, one), (second, other) in itertools.combinations(
-        parts.items(), 2
+def _check_disjoint(train, other, name):
+    is_apart = train.stop <= other.start or other.stop <= train.start
+    if train.stored == other.stored and not is_apart:
+        raise ValueError(
+            f"`train_split` must share no example with the {name} split, "
+            f"{other}. Received: train_split={train}"
+        )
+
+
+class Source(NamedTuple):
+    """The examples of a data set."""
+
+    spec: Spec
+    # The number of examples of each stored split.
+    sizes: Mapping[str, int]
+    # From a `Part` to images and labels, or to `JpegRecords` if `is_cropped`.
+    load: Callable
+    is_cropped: bool = False
+
+
+def _of_arrays(arrays, spec=None):
+    """Returns images in memory, from (images, labels) of each stored split."""
+    sizes = {split: len(labels) for split, (_, labels) in arrays.items()}
+    if spec is None:
+        images = next(iter(arrays.values()))[0]
+        largest = max(int(labels.max()) for _, labels in arrays.values())
+        spec = _own_spec(1 + largest, images.shape[1:3], sizes)
+
+    def load(part):
+        return [x[part.start : part.stop] for x in arrays[part.stored]]
+
+    return Source(spec, sizes, load)
+
+
+def _own_spec(num_classes, shape, sizes):
+    """Returns the `Spec` of data that are not in `SPECS`."""
+    test = next((s for s in ("test", "validation") if s in sizes), None)
+    if "train" in sizes and test is not None:
+        splits = {**_CIFAR_SPLITS, "test": test}
+        if "calibration" in sizes:
+            splits |= {"train": "train", "calibration": "calibration"}
+    else:
+        only = "train" if "train" in sizes else next(iter(sizes))
+        splits = {
+            "train": f"{only}[:80%]",
+            "calibration": f"{only}[80%:90%]",
+            "test": f"{only}[90%:]",
+        }
+    return Spec(
+        None, num_classes, (*shape, 3), splits, max_shift=min(shape) // 8
+    )
+
+
+def _spread_classes(images, labels):
+    """Puts examples into a fixed order that mixes the classes evenly."""
+    # NumPy guarantees that the numbers of this generator never change.
+    shuffled = np.random.RandomState(0).permutation(len(labels))
+    rank = np.empty(len(labels))
+    for label in np.unique(labels):
+        members = shuffled[labels[shuffled] == label]
+        rank[members] = (np.arange(len(members)) + 0.5) / len(members)
+    order = np.lexsort((labels, rank))
+    return images[order], labels[order]
+
+
+def _checked(images, labels, where):
+    """Returns uint8 images (N, height, width, 3) and class ids (N,)."""
+    images, labels = np.asarray(images), np.asarray(labels)
+    if images.ndim == 3:
+        images = images[..., np.newaxis]
+    # Labels of `keras.datasets`, such as CIFAR, have shape (N, 1).
+    if labels.shape == (len(images), 1):
+        labels = labels[:, 0]
+    if (
+        images.dtype != np.uint8
+        or images.ndim != 4
+        or images.shape[-1] not in (1, 3)
+        or labels.shape != images.shape[:1]
+        or not len(labels)
+        or labels.dtype.kind not in "iu"
+        or labels.min() < 0
     ):
-        is_apart = one.stop <= other.start or other.stop <= one.start
-        if one.stored == other.stored and not is_apart:
+        raise ValueError(
+            f"{where} must be uint8 images (N, height, width, 3) and class ids "
+            f"(N,). Received: {images.dtype} {images.shape}, "
+            f"{labels.dtype} {labels.shape}"
+        )
+    images = np.broadcast_to(images, (*images.shape[:-1], 3))
+    return images, labels.astype(int)
+
+
+def _digits():
+    """Returns the 1,797 8 x 8 digits of scikit-learn, enlarged."""
+    from sklearn.datasets import load_digits
+
+    spec = SPECS["digits"]
+    pixels, labels = load_digits(return_X_y=True)
+    with tf.device("CPU:0"):
+        images = tf.image.resize(
+            pixels.reshape(-1, 8, 8, 1) * (255 / 16), spec.image_shape[:2]
+        )
+        images = tf.cast(tf.round(images), tf.uint8)
+        images = tf.repeat(images, 3, axis=-1).numpy()
+    images, labels = _spread_classes(images, labels)
+    # A third for testing, because the ECE of fewer images is mostly noise.
+    parts = {"train": slice(None, -600), "test": slice(-600, None)}
+    arrays = {split: (images[at], labels[at]) for split, at in parts.items()}
+    return _of_arrays(arrays, spec)
+
+
+def _folder(path, image_size):
+    """Returns images from one folder per class, resized and in memory."""
+    import keras
+
+    if not os.path.isdir(path):
+        raise FileNotFoundError(
+            "`name` must be 'folder:' and a folder of images by class. "
+            f"Received: name='folder:{path}'"
+        )
+    if image_size is None:
+        raise ValueError(
+            "`image_size` must be given for a folder of images. "
+            "Received: image_size=None"
+        )
+    folders = {
+        split: os.path.join(path, split)
+        for split in ("train", "calibration", "validation", "test")
+        if os.path.isdir(os.path.join(path, split))
+    }
+    if "train" not in folders:
+        folders = {"train": path}
+    arrays, classes = {}, None
+    for split, folder in folders.items():
+        dataset = keras.utils.image_dataset_from_directory(
+            folder,
+            # The same as in the training set, which is the first.
+            class_names=classes,
+            batch_size=None,
+            image_size=(image_size, image_size),
+            shuffle=False,
+            verbose=False,
+        )
+        classes = dataset.class_names
+        images, labels = zip(*dataset.as_numpy_iterator(), strict=True)
+        images = np.clip(np.round(np.stack(images)), 0, 255).astype(np.uint8)
+        arrays[split] = _spread_classes(images, np.array(labels))
+    return _of_arrays(arrays)
+
+
+def _npz(path):
+    """Returns the arrays of an `.npz` file."""
+    try:
+        with open(path, "rb") as file, np.load(file) as stored:
+            arrays = dict(stored)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"`name` must be an .npz file of arrays: {error}. "
+            f"Received: {path!r}"
+        ) from error
+    pairs = {"train": ("images", "labels")}
+    if "x_train" in arrays:
+        pairs = {
+            split: (f"x_{split}", f"y_{split}")
+            for split in ("train", "calibration", "validation", "test")
+            if f"x_{split}" in arrays
+        }
+    splits = {}
+    for split, (x, y) in pairs.items():
+        if x not in arrays or y not in arrays:
             raise ValueError(
-                f"The splits `{first}` and `{second}` must share no example. "
-                f"Received: {first}={one}, {second}={other}"
+                "An .npz file must hold 'images' and 'labels', or 'x_train', "
+                f"'y_train', 'x_test' and 'y_test'. Received: {list(arrays)} "
+                f"in {path!r}"
             )
+        where = f"`{x}` and `{y}` of {path!r}"
+        splits[split] = _spread_classes(*_checked(arrays[x], arrays[y], where))
+    return _of_arrays(splits)
 
 
-def _to_unit(images):
-    # Not a division: graph optimisers may turn it into a multiplication, which
-    # rounds differently.
-    return tf.cast(images, tf.float32) * (1 / 255)
+def _tensorflow_datasets(name, data_dir, image_size):
+    """Returns a stored data set of TensorFlow Datasets, without downloads."""
+    tfds = import_tfds()
+    spec = SPECS.get(name)
+    tfds_name = spec.tfds_name if spec else str(name)
+    try:
+        builder = tfds.core.read_only_builder.builder_from_files(
+            tfds_name, data_dir=data_dir
+        )
+    except (tfds.core.DatasetNotFoundError, ValueError) as error:
+        raise _not_found(name, tfds_name, data_dir) from error
+    splits, features = builder.info.splits, builder.info.features
+    sizes = {split: info.num_examples for split, info in splits.items()}
+    image, label = builder.info.supervised_keys or ("image", "label")
+    if not (
+        {image, label} <= set(features)
+        and isinstance(features[image], tfds.features.Image)
+        and isinstance(features[label], tfds.features.ClassLabel)
+    ):
+        raise ValueError(
+            "`name` must be an image classification set. "
+            f"Received: name={name!r} with the features {features}"
+        )
+    *shape, channels = features[image].shape
+    has_one_size = None not in shape
+    is_cropped = name == "imagenet" or (
+        features[image].encoding_format == "jpeg" and not has_one_size
+    )
+    if is_cropped or not has_one_size:
+        if spec is None and image_size is None:
+            raise ValueError(
+                f"`image_size` must be given for {name!r}, whose images are "
+                "of different sizes. Received: image_size=None"
+            )
+        shape = [image_size or spec.image_shape[0]] * 2
+    if spec is None:
+        spec = _own_spec(features[label].num_classes, shape, sizes)
+    spec = dataclasses.replace(spec, image_shape=(*shape, 3))
+
+    def load(part):
+        def example(features):
+            pixels = features[image]
+            if not has_one_size:
+                pixels = tf.image.resize(pixels, shape)
+                pixels = tf.saturate_cast(tf.round(pixels), tf.uint8)
+            if channels == 1:
+                pixels = tf.repeat(pixels, 3, axis=-1)
+            return pixels[..., :3], features[label]
+
+        with tf.device("CPU:0"):
+            # `as_dataset` reads files in order by default.
+            examples = builder.as_dataset(split=str(part)).map(
+                example, num_parallel_calls=tf.data.AUTOTUNE
+            )
+            return next(iter(examples.batch(part.size)))
+
+    def open_records(part):
+        decoders = {image: tfds.decode.SkipDecoding()}
+
+        def parse(record):
+            example = features.deserialize_example(record, decoders=decoders)
+            return example[image], example[label]
+
+        files = imagenet.record_files(splits[str(part)])
+        return imagenet.JpegRecords(files, parse, shape[0])
+
+    return Source(spec, sizes, open_records if is_cropped else load, is_cropped)
+
+
+def import_tfds():
+    """Returns the module `tensorflow_datasets`."""
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise ImportError(
+            "This data set needs TensorFlow Datasets. "
+            'Run `pip install "caltrain_tf[baselines]"`.'
+        ) from error
+    return tensorflow_datasets
+
+
+def _not_found(name, tfds_name, data_dir):
+    where = data_dir or "~/tensorflow_datasets"
+    if name in SPECS:
+        return FileNotFoundError(
+            f"No data of {name!r} in {where}. To get them, run `tfds build "
+            f"{tfds_name} --data_dir={where}`, and pass that folder as "
+            "`data_dir`. The data set 'digits' is embedded and "
+            f"needs none. Received: data_dir={data_dir!r}"
+        )
+    near = difflib.get_close_matches(str(name), SPECS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return ValueError(
+        f"`name` must be one of {tuple(SPECS)}, 'folder:PATH', 'npz:PATH' or "
+        f"a data set of TensorFlow Datasets that is in {where}.{hint} "
+        f"Received: name={name!r}"
+    )

@@ -11,8 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data import pipeline
-
 # Side of an evaluation crop as a fraction of the shorter side: 224 of 256
 # pixels.
 _CENTRAL_FRACTION = 7 / 8
@@ -25,11 +23,22 @@ _BLOCK_SIZE = 8192
 
 
 class File(NamedTuple):
-    """A record file; `take` of its examples after the first `skip` are used."""
+    """A part of a record file: `take` examples after the first `skip`."""
 
     path: str
+    # The place of the first of them in the split.
+    place: int
     skip: int
     take: int
+
+
+def record_files(split):
+    """Returns the files of a split of TensorFlow Datasets."""
+    files, place = [], 0
+    for file in split.file_instructions:
+        files.append(File(str(file.filename), place, file.skip, file.take))
+        place += file.take
+    return files
 
 
 class StoredImages:
@@ -47,7 +56,7 @@ class StoredImages:
         self._read = read
         self._decode = decode
 
-    def eval_batches(self, batch_size, *, shard):
+    def eval_batches(self, batch_size, shard):
         """Returns a dataset of (images, labels, places).
 
         Each host reads one of `count` consecutive parts of the examples. Black
@@ -100,17 +109,15 @@ class JpegRecords(StoredImages):
         self._image_size = image_size
         self._files_per_block = max(1, round(block_size * len(files) / size))
 
-    def train_batches(self, batch_size, *, epoch, seed, first_step, shard):
+    def train_batches(self, batch_size, rng, first_step, shard):
         """Returns a dataset of (images, labels) in an epoch's own order."""
         index, count = shard
         rows = batch_size // count
         share = rows * (self.size // batch_size)
-        random = pipeline.generator(seed, epoch)
-        block_key, crop_key = random.integers(2**60, size=2)
-        parts = _with_places(self._files)
-        parts = [parts[i] for i in random.permutation(len(parts))]
-        parts = _cut(parts, index * share, (index + 1) * share)
-        records = self._shuffled(parts, block_key, start=first_step * rows)
+        block_key, crop_key = rng.integers(2**60, size=2)
+        files = [self._files[i] for i in rng.permutation(len(self._files))]
+        files = _cut(files, index * share, (index + 1) * share)
+        records = self._shuffled(files, block_key, start=first_step * rows)
 
         def example(place, record):
             encoded, label = self._parse(record)
@@ -121,18 +128,18 @@ class JpegRecords(StoredImages):
         dataset = records.map(example, num_parallel_calls=_NUM_CORES)
         return dataset.batch(rows, drop_remainder=True)
 
-    def _shuffled(self, parts, key, start):
-        """Returns (place, record) of all parts, from the `start`-th on."""
-        columns = _columns(parts)
-        begins = np.arange(0, len(parts), self._files_per_block)
+    def _shuffled(self, files, key, start):
+        """Returns (place, record) of all files, from the `start`-th on."""
+        columns = _columns(files)
+        begins = np.arange(0, len(files), self._files_per_block)
         ends = np.cumsum(np.add.reduceat(columns[-1], begins))
         first = int(np.searchsorted(ends, start, side="right"))
         skipped = int(ends[first - 1]) if first else 0
 
         def block(begin):
-            files = slice(begin, begin + self._files_per_block)
+            chosen = slice(begin, begin + self._files_per_block)
             return (
-                _read([tf.constant(column)[files] for column in columns])
+                _read([tf.constant(column)[chosen] for column in columns])
                 .batch(self.size)
                 .map(shuffle)
                 .unbatch()
@@ -152,34 +159,23 @@ class JpegRecords(StoredImages):
 
 def reader(files):
     """Returns the `read` of `StoredImages` for record files."""
-    parts = _with_places(files)
-    return lambda start, stop: _read(_columns(_cut(parts, start, stop)))
+    return lambda start, stop: _read(_columns(_cut(files, start, stop)))
 
 
-def _with_places(files):
-    """Returns (path, place of the first example, skip, take) of each file."""
-    takes = [file.take for file in files]
-    places = np.cumsum([0, *takes])[:-1]
-    return [
-        (file.path, int(place), file.skip, file.take)
-        for file, place in zip(files, places, strict=True)
-    ]
-
-
-def _cut(parts, start, stop):
-    """Returns the parts that hold the examples from `start` to `stop`."""
+def _cut(files, start, stop):
+    """Returns the parts of files that hold the examples from start to stop."""
     kept, position = [], 0
-    for path, place, skip, take in parts:
+    for path, place, skip, take in files:
         first, last = max(start - position, 0), min(stop - position, take)
         if first < last:
-            kept.append((path, place + first, skip + first, last - first))
+            kept.append(File(path, place + first, skip + first, last - first))
         position += take
     return kept
 
 
-def _columns(parts):
-    paths = np.array([part[0] for part in parts], str)
-    numbers = np.array([part[1:] for part in parts], np.int64)
+def _columns(files):
+    paths = np.array([file.path for file in files], str)
+    numbers = np.array([file[1:] for file in files], np.int64)
     return paths, *numbers.reshape(-1, 3).T
 
 
@@ -238,8 +234,7 @@ def central_crop(encoded, size):
 def central_window(shape):
     """Returns the top, left, height and width of `central_crop`."""
     shorter = tf.cast(tf.minimum(shape[0], shape[1]), tf.float32)
-    side = tf.cast(shorter * _CENTRAL_FRACTION, tf.int32)
-    side = tf.maximum(side, 1)
+    side = tf.maximum(tf.cast(shorter * _CENTRAL_FRACTION, tf.int32), 1)
     return tf.stack(
         [(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side]
     )

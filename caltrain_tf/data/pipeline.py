@@ -6,10 +6,11 @@ run sees the same ones as a run that was not interrupted.
 
 import copy
 import functools
-import numbers
 
 import numpy as np
 import tensorflow as tf
+
+from caltrain_tf import checks
 
 _DTYPES = ("float32", "bfloat16", "uint8")
 # Batches prefetched while the network runs; more would only use memory.
@@ -19,42 +20,29 @@ _EVAL_BATCHES_AHEAD = 2
 class ImageData:
     """Batches of a data set's train, calibration and test splits.
 
-    `caltrain_tf.data.get` returns such an object. `train_batches` and
-    `eval_batches` return global batches; `train_input` and `eval_input` build
-    one host's part of them for `strategy.distribute_datasets_from_function`.
+    `caltrain_tf.data.get` returns such an object. Images are normalised, or
+    pixels if `dtype` is `"uint8"`, which take a fourth of the bytes; the
+    network then normalises them on its device with
+    `keras.layers.Rescaling(**data.rescaling, dtype="float32")`.
 
-    Args:
-        name: The data set's name.
-        spec: The data set's `Spec`.
-        load: A function from a `Part` to its examples, `InMemoryImages` or
-            `JpegRecords`. It is called for every dataset, and caches them.
-        parts: The `Part` of each split.
-        dtype: Data type of the images: `"float32"` or `"bfloat16"` for
-            normalised images, or `"uint8"` for pixels, which take a fourth of
-            the bytes of float32. The network then normalises them on its
-            device with
-            `keras.layers.Rescaling(**data.rescaling, dtype="float32")`.
+    `load` is a function from a `Part` to its examples, `InMemoryImages` or
+    `JpegRecords`, and `parts` has the `Part` of each split.
 
     Attributes:
         name: The data set's name.
         num_classes: The number of classes.
         image_shape: (height, width, channels).
-        num_examples: The number of examples of each split.
         mean: Mean of each channel, for pixels in [0, 1].
         std: Standard deviation of each channel.
         dtype: Data type of the images.
     """
 
     def __init__(self, name, spec, load, parts, dtype="float32"):
-        if dtype not in _DTYPES:
-            raise ValueError(
-                f"`dtype` must be one of {_DTYPES}. Received: dtype={dtype!r}"
-            )
         self.name = name
         self.num_classes = spec.num_classes
         self.image_shape = spec.image_shape
         self.mean, self.std = spec.mean, spec.std
-        self.dtype = dtype
+        self.dtype = checks.choice("dtype", dtype, _DTYPES)
         self._load = load
         self._parts = parts
 
@@ -74,14 +62,13 @@ class ImageData:
 
     def steps_per_epoch(self, batch_size):
         """Returns the number of whole batches in the training split."""
-        steps = self.num_examples["train"] // batch_size
-        if steps < 1:
+        size = self.num_examples["train"]
+        if not 1 <= batch_size <= size:
             raise ValueError(
-                f"`batch_size` must be at most the number of training "
-                f"examples, {self.num_examples['train']}. "
-                f"Received: batch_size={batch_size}"
+                "`batch_size` must be at least 1 and at most the number of "
+                f"training examples, {size}. Received: batch_size={batch_size}"
             )
-        return steps
+        return size // batch_size
 
     def train_batches(
         self, batch_size, *, epoch=0, seed=0, first_step=0, shard=(0, 1)
@@ -108,29 +95,11 @@ class ImageData:
             A `tf.data.Dataset` of (image, label): images of the data set's
             dtype, and int32 class ids.
         """
-        for name, value in (
-            ("epoch", epoch),
-            ("seed", seed),
-            ("first_step", first_step),
-        ):
-            if not isinstance(value, numbers.Integral) or value < 0:
-                raise ValueError(
-                    f"`{name}` must be an integer >= 0. "
-                    f"Received: {name}={value!r}"
-                )
-        _check_shard(batch_size, shard)
         steps = self.steps_per_epoch(batch_size)
-        if first_step > steps:
-            raise ValueError(
-                f"`first_step` must be at most the {steps} steps of an epoch. "
-                f"Received: first_step={first_step}"
-            )
+        # The random numbers of the epoch.
+        rng = np.random.Generator(np.random.Philox(key=[seed, epoch]))
         dataset = self._load(self._parts["train"]).train_batches(
-            batch_size,
-            epoch=epoch,
-            seed=seed,
-            first_step=first_step,
-            shard=shard,
+            batch_size, rng, first_step, _check_shard(batch_size, shard)
         )
 
         def finish(images, labels):
@@ -154,64 +123,43 @@ class ImageData:
             A `tf.data.Dataset` of (image, label, weight). Every batch is full;
             the last ones are filled up with examples of weight 0.
         """
-        if split not in self._parts:
-            raise ValueError(
-                f"`split` must be one of {tuple(self._parts)}. "
-                f"Received: split={split!r}"
-            )
-        _check_shard(batch_size, shard)
-        size = self._parts[split].size
-        examples = self._load(self._parts[split])
-        dataset = examples.eval_batches(batch_size, shard=shard)
+        part = self._parts[checks.choice("split", split, self._parts)]
+        dataset = self._load(part).eval_batches(
+            batch_size, _check_shard(batch_size, shard)
+        )
 
         def finish(images, labels, places):
             if transform is not None:
                 shape = images.shape
                 images = tf.ensure_shape(transform(images, places), shape)
-            weights = tf.cast(places < size, tf.float32)
+            weights = tf.cast(places < part.size, tf.float32)
             return self._finish(images), labels, weights
 
-        num_batches = -(-size // batch_size)
+        num_batches = -(-part.size // batch_size)
         return _finished(dataset, finish, num_batches, _EVAL_BATCHES_AHEAD)
 
     def train_input(self, batch_size, *, seed=0):
         """Returns a function that builds one host's part of an epoch.
 
-        `Trainer.fit` takes it. `strategy.distribute_datasets_from_function`
-        calls it once on each host, which computes its examples of each global
-        batch as `train_batches` does for a shard, and yields them as one batch
-        for each of its replicas.
-
-        Args:
-            batch_size: Size of the global batch, a multiple of the number of
-                replicas.
-            seed: The seed of the run.
-
-        Returns:
-            A function `(epoch, context, first_step=0)`, where `context` is a
-            `tf.distribute.InputContext`, to a `tf.data.Dataset` of
-            (image, label).
+        `Trainer.fit` takes it: a function `(epoch, context, first_step=0)`,
+        which `strategy.distribute_datasets_from_function` calls on each host
+        with a `tf.distribute.InputContext`. It returns the host's shard of
+        `train_batches`, in batches of one replica.
         """
 
         def build(epoch, context, first_step=0):
-            dataset = self.train_batches(
-                batch_size,
+            batches = functools.partial(
+                self.train_batches,
                 epoch=epoch,
                 seed=seed,
                 first_step=first_step,
-                shard=_shard_of(context),
             )
-            return _of_replicas(dataset, batch_size, context)
+            return host_input(batches, batch_size)(context)
 
         return build
 
     def eval_input(self, split, batch_size, *, transform=None):
-        """Returns a function that builds one host's part of a split.
-
-        This is `train_input` for evaluation: a function of a
-        `tf.distribute.InputContext` to a dataset of (image, label, weight).
-        `split` and `transform` are those of `eval_batches`.
-        """
+        """Returns a function from an `InputContext` to the host's batches."""
         batches = functools.partial(
             self.eval_batches, split, transform=transform
         )
@@ -224,29 +172,28 @@ class ImageData:
         from the end, the held-out part. Their other splits are unchanged.
         """
         train = self._parts["train"]
-        held_out = 0
-        if isinstance(held_out_fraction, float):
-            held_out = round(held_out_fraction * train.size)
+        checks.number("held_out_fraction", held_out_fraction, low=0, high=1)
+        held_out = round(held_out_fraction * train.size)
         if not 0 < held_out < train.size:
             raise ValueError(
-                "`held_out_fraction` must be above 0 and below 1, and leave "
-                f"examples of the {train.size} in both parts. "
+                "`held_out_fraction` must leave examples of the "
+                f"{train.size} in both parts. "
                 f"Received: held_out_fraction={held_out_fraction!r}"
             )
         middle = train.stop - held_out
         halves = train._replace(stop=middle), train._replace(start=middle)
         return tuple(
-            self._with({**self._parts, "train": half}) for half in halves
+            self._with({**self._parts, "train": half}, self._load)
+            for half in halves
         )
 
     def with_test(self, examples):
         """Returns a copy whose only split is "test", with other examples."""
         return self._with({"test": examples}, lambda part: part)
 
-    def _with(self, parts, load=None):
+    def _with(self, parts, load):
         data = copy.copy(self)
-        data._parts = parts
-        data._load = load or self._load
+        data._parts, data._load = parts, load
         return data
 
     def _finish(self, images):
@@ -257,24 +204,149 @@ class ImageData:
         return tf.cast(images, self.dtype)
 
 
-def generator(seed, epoch):
-    """Returns the random numbers of an epoch."""
-    return np.random.Generator(np.random.Philox(key=[seed, epoch]))
+class InMemoryImages:
+    """Batches of uint8 images and class ids in memory.
+
+    A batch is computed from its number alone, so an epoch can start at any
+    step, and every host computes its own rows of each global batch. Training
+    images are shifted by up to `max_shift` pixels, and half of them mirrored.
+    """
+
+    def __init__(self, images, labels, max_shift=0, flip=False):
+        self._max_shift = max_shift
+        self._flip = flip
+        self.size = len(labels)
+        # The input pipeline runs on the host even if there are accelerators.
+        with tf.device("CPU:0"):
+            self._arrays = (
+                tf.constant(images, tf.uint8),
+                tf.cast(labels, "int32"),
+            )
+        self._copies = {}
+
+    def train_batches(self, batch_size, rng, first_step, shard):
+        """Returns a dataset of (images, labels) in an epoch's own order."""
+        most = self._max_shift
+        images, labels = self._arrays_of_host()
+        # Drawn for the whole epoch, so that the values do not depend on the
+        # batch size.
+        with tf.device("CPU:0"):
+            order = tf.constant(rng.permutation(self.size))
+            shifts = tf.constant(
+                rng.integers(-most, most, (self.size, 2), "int32", True)
+            )
+            flips = tf.constant(rng.random(self.size) < 0.5 * self._flip)
+        rows = _rows(batch_size, shard)
+
+        def batch(step):
+            places = step * batch_size + rows
+            chosen = tf.gather(order, places)
+            moved = shift_and_flip(
+                tf.gather(images, chosen),
+                tf.gather(shifts, places),
+                tf.gather(flips, places),
+                most,
+            )
+            return moved, tf.gather(labels, chosen)
+
+        steps = tf.data.Dataset.range(first_step, self.size // batch_size)
+        return steps.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def eval_batches(self, batch_size, shard):
+        """Returns a dataset of (images, labels, places) in stored order.
+
+        The last batch is filled up with copies of the last example, whose
+        places are at least the number of examples.
+        """
+        images, labels = self._arrays_of_host()
+        rows = _rows(batch_size, shard)
+
+        def batch(step):
+            places = step * batch_size + rows
+            chosen = tf.minimum(places, self.size - 1)
+            return tf.gather(images, chosen), tf.gather(labels, chosen), places
+
+        steps = tf.data.Dataset.range(-(-self.size // batch_size))
+        return steps.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _arrays_of_host(self):
+        """Returns images and labels on the host that builds its input.
+
+        They are copied to a remote host once, not for every epoch.
+        """
+        with tf.device("CPU:0"):
+            host = tf.zeros([]).device
+            if host not in self._copies:
+                self._copies[host] = [tf.identity(x) for x in self._arrays]
+        return self._copies[host]
+
+
+def shift_and_flip(images, shifts, flips, max_shift):
+    """Shifts and mirrors each image of a batch by its own amounts.
+
+    This is the same as padding with `max_shift` black pixels on every side,
+    cropping at offset `max_shift` + shift, and then mirroring left and right.
+
+    `shifts` are `(batch, 2)`, down and to the right; `flips` are booleans.
+
+    Example:
+        >>> image = tf.reshape(tf.range(1, 5), [1, 2, 2, 1])
+        >>> shift_and_flip(image, [[1, 0]], [True], 1)[0, :, :, 0].numpy()
+        array([[4, 3],
+               [0, 0]], dtype=int32)
+    """
+    shifts, flips = tf.convert_to_tensor(shifts), tf.convert_to_tensor(flips)
+    height, width = images.shape[1:3]
+    margin = [max_shift, max_shift]
+    padded = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
+    rows = max_shift + shifts[:, :1] + tf.range(height)
+    columns = tf.where(
+        flips[:, tf.newaxis], tf.range(width)[::-1], tf.range(width)
+    )
+    columns += max_shift + shifts[:, 1:]
+    # Gathering rows and then pixels is far faster than one crop per image.
+    moved = tf.gather(padded, rows, axis=1, batch_dims=1)
+    return tf.gather(moved, columns, axis=2, batch_dims=1)
+
+
+def host_input(batches, batch_size):
+    """Returns a function that builds one host's part of the input.
+
+    `batches` is a function `(batch_size, shard=(host, hosts))`. The batches of
+    a host are split into those of its replicas.
+    """
+
+    def build(context):
+        hosts = context.num_input_pipelines
+        dataset = batches(batch_size, shard=(context.input_pipeline_id, hosts))
+        replicas = context.num_replicas_in_sync // hosts
+        if replicas == 1:
+            return dataset
+        num_batches = int(dataset.cardinality()) * replicas
+        size = context.get_per_replica_batch_size(batch_size)
+        dataset = dataset.rebatch(size, drop_remainder=True)
+        dataset = dataset.apply(
+            tf.data.experimental.assert_cardinality(num_batches)
+        )
+        return dataset.prefetch(replicas)
+
+    return build
 
 
 def _check_shard(batch_size, shard):
+    if batch_size % shard[1]:
+        raise ValueError(
+            "`batch_size` must be a multiple of the number of shards. "
+            f"Received: batch_size={batch_size}, shard={shard}"
+        )
+    return shard
+
+
+def _rows(batch_size, shard):
+    """Returns the rows of each global batch that belong to a shard."""
     index, count = shard
-    if not 0 <= index < count:
-        raise ValueError(
-            "`shard` must be (index, count) with 0 <= index < count. "
-            f"Received: shard={shard}"
-        )
-    is_integer = isinstance(batch_size, numbers.Integral)
-    if not is_integer or batch_size < 1 or batch_size % count:
-        raise ValueError(
-            "`batch_size` must be an integer >= 1 and a multiple of the "
-            f"number of shards, {count}. Received: batch_size={batch_size!r}"
-        )
+    size = batch_size // count
+    return np.arange(index * size, (index + 1) * size)
 
 
 def _finished(dataset, finish, num_batches, ahead):
@@ -293,34 +365,3 @@ def _finished(dataset, finish, num_batches, ahead):
     dataset = dataset.prefetch(ahead).with_options(options)
     # Makes the length known where records are read from files.
     return dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
-
-
-def host_input(batches, batch_size):
-    """Returns a function that builds one host's part of an evaluation.
-
-    `batches` is a function `(batch_size, shard=(host, hosts))`.
-    """
-
-    def build(context):
-        dataset = batches(batch_size, shard=_shard_of(context))
-        return _of_replicas(dataset, batch_size, context)
-
-    return build
-
-
-def _shard_of(context):
-    return context.input_pipeline_id, context.num_input_pipelines
-
-
-def _of_replicas(dataset, batch_size, context):
-    """Splits a host's batches into the batches of its replicas."""
-    replicas = context.num_replicas_in_sync // context.num_input_pipelines
-    if replicas == 1:
-        return dataset
-    num_batches = int(dataset.cardinality()) * replicas
-    size = context.get_per_replica_batch_size(batch_size)
-    dataset = dataset.rebatch(size, drop_remainder=True)
-    dataset = dataset.apply(
-        tf.data.experimental.assert_cardinality(num_batches)
-    )
-    return dataset.prefetch(replicas)

@@ -1,15 +1,13 @@
 """Corrupted test sets, either published or generated from the clean images."""
 
 import functools
-import itertools
 import os
 
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data import corruptions, imagenet, pipeline, sources
+from caltrain_tf.data import corruptions, datasets, imagenet, pipeline
 from caltrain_tf.data.corruptions.weather import installed_photographs
-from caltrain_tf.data.in_memory import InMemoryImages
 
 # Change this with the corrupted images, so that stored predictions for earlier
 # images are discarded.
@@ -20,13 +18,6 @@ _PUBLISHED = {
     "cifar10": ("CIFAR-10-C", "cifar10_corrupted"),
     "cifar100": ("CIFAR-100-C", None),
     "imagenet": ("ImageNet-C", "imagenet2012_corrupted"),
-}
-# Corruptions that TensorFlow Datasets names differently.
-_STORED_CORRUPTIONS = {
-    "cifar10": {
-        "glass_blur": "frosted_glass_blur",
-        "elastic_transform": "elastic",
-    }
 }
 
 
@@ -82,12 +73,23 @@ def shifted_sets(
         sets = PublishedImages(data, corrupted_dir)
     for name in names:
         for severity in severities:
-            sets.check(name, severity)
+            sets.find(name, severity)
     return sets
 
 
 class _Sets:
-    """What all kinds of corrupted sets share; they define `batches`."""
+    """Sets that somebody else has made.
+
+    `find` returns where a set is, or raises; `_examples` reads it there.
+    """
+
+    is_generated = False
+
+    def batches(self, corruption, severity, batch_size, shard=(0, 1)):
+        """Returns the batches of one set."""
+        found = self.find(corruption, severity)
+        test = self._data.with_test(self._examples(found, severity))
+        return test.eval_batches("test", batch_size, shard=shard)
 
     def eval_input(self, corruption, severity, batch_size):
         """Returns one set as `ImageData.eval_input` returns a split."""
@@ -96,14 +98,7 @@ class _Sets:
 
 
 class GeneratedSets(_Sets):
-    """Corrupted test sets that are generated from the clean test images.
-
-    Args:
-        data: An `ImageData`, or another object with its `eval_batches` and
-            `num_examples["test"]`.
-        seed: Seed of the random numbers.
-        frost_dir: As in `corruptions.get`.
-    """
+    """Corrupted test sets that are generated from the clean test images."""
 
     is_generated = True
 
@@ -125,77 +120,57 @@ class GeneratedSets(_Sets):
         )
 
 
-class _PublishedSets(_Sets):
-    """What the sets that somebody else has made share."""
-
-    is_generated = False
-
-    def batches(self, corruption, severity, batch_size, shard=(0, 1)):
-        """Returns the batches of one set."""
-        self.check(corruption, severity)
-        examples = self._examples(corruption, severity)
-        test = self._data.with_test(examples)
-        return test.eval_batches("test", batch_size, shard=shard)
-
-
-class PublishedArrays(_PublishedSets):
+class PublishedArrays(_Sets):
     """Corrupted test sets in the format of CIFAR-10-C and CIFAR-100-C.
 
-    Args:
-        data: The clean `ImageData`, whose normalisation is used.
-        folder: Folder of `<corruption>.npy`, uint8 `(5 N, height, width, 3)`
-            with one severity after the other, and `labels.npy`, `(5 N,)`.
+    `folder` has `<corruption>.npy`, uint8 `(5 N, height, width, 3)` with one
+    severity after the other, and `labels.npy`, `(5 N,)`.
     """
 
     def __init__(self, data, folder):
         self._data = data
         self._folder = os.fspath(folder)
         self.source = f"arrays of {os.path.abspath(self._folder)}"
-        count = len(corruptions.SEVERITIES)
-        labels = np.load(self._path("labels"))
-        if labels.ndim != 1 or len(labels) % count:
+        labels = np.load(self.find("labels"))
+        if labels.ndim != 1 or len(labels) % 5:
             raise ValueError(
                 "`corrupted_dir` must hold labels of 5 severities, (5 N,). "
                 f"Received: shape={labels.shape} in {self._folder}"
             )
-        self._labels = labels.reshape(count, -1)
+        self._labels = labels.reshape(5, -1)
         self.num_examples = self._labels.shape[1]
 
-    def check(self, corruption, severity):
-        """Raises if a set is missing."""
-        path = self._path(corruption)
+    def find(self, corruption, severity=None):
+        """Returns the file of a corruption."""
+        path = os.path.join(self._folder, f"{corruption}.npy")
         if not os.path.exists(path):
             raise FileNotFoundError(
-                f"`corrupted_dir` must hold {corruption}.npy. Received: "
-                f"corrupted_dir={self._folder!r}, without {path}"
+                f"`corrupted_dir` must hold {corruption}.npy. "
+                f"Received: corrupted_dir={self._folder!r}"
             )
+        return path
 
-    def _examples(self, corruption, severity):
+    def _examples(self, path, severity):
         # With memory mapping, only the requested severity is read.
-        images = np.load(self._path(corruption), mmap_mode="r")
+        images = np.load(path, mmap_mode="r")
         shape = self._labels.size, *self._data.image_shape
         if images.shape != shape or images.dtype != np.uint8:
             raise ValueError(
-                f"`{corruption}.npy` must be uint8 of shape {shape}. "
+                f"{path} must be uint8 of shape {shape}. "
                 f"Received: dtype={images.dtype}, shape={images.shape}"
             )
         images = images.reshape(*self._labels.shape, *shape[1:])
-        return InMemoryImages(images[severity - 1], self._labels[severity - 1])
+        return pipeline.InMemoryImages(
+            images[severity - 1], self._labels[severity - 1]
+        )
 
-    def _path(self, name):
-        return os.path.join(self._folder, f"{name}.npy")
 
-
-class PublishedImages(_PublishedSets):
+class PublishedImages(_Sets):
     """Corrupted test sets in the format of ImageNet-C.
 
-    The classes are the sorted names of the folders, such as `n01440764`.
-    Images are not cropped; images of another size than the network's are
-    resized.
-
-    Args:
-        data: The clean `ImageData`, whose normalisation is used.
-        folder: Folder of `<corruption>/<severity>/<class>/*.JPEG`.
+    `folder` has `<corruption>/<severity>/<class>/*.JPEG`. The classes are the
+    sorted names of the folders, such as `n01440764`. Images are not cropped;
+    images of another size than the network's are resized.
     """
 
     def __init__(self, data, folder):
@@ -211,17 +186,17 @@ class PublishedImages(_PublishedSets):
             )
         self.num_examples = len(_list_images(min(found)))
 
-    def check(self, corruption, severity):
-        """Raises if a set is missing."""
-        path = self._path(corruption, severity)
+    def find(self, corruption, severity):
+        """Returns the folder of a set."""
+        path = os.path.join(self._folder, corruption, str(severity))
         if not tf.io.gfile.isdir(path):
             raise FileNotFoundError(
-                f"`corrupted_dir` must hold {corruption}/{severity}. Received: "
-                f"corrupted_dir={self._folder!r}, without {path}"
+                f"`corrupted_dir` must hold {corruption}/{severity}. "
+                f"Received: corrupted_dir={self._folder!r}"
             )
+        return path
 
-    def _examples(self, corruption, severity):
-        folder = self._path(corruption, severity)
+    def _examples(self, folder, severity):
         paths = _list_images(folder)
         classes, labels = np.unique(
             [path.split("/")[-2] for path in paths], return_inverse=True
@@ -232,7 +207,6 @@ class PublishedImages(_PublishedSets):
                 "of classes in each <corruption>/<severity>. "
                 f"Received: {len(classes)} in {folder}"
             )
-        shape = self._data.image_shape
 
         def read(start, stop):
             found = paths[start:stop], labels[start:stop]
@@ -240,23 +214,16 @@ class PublishedImages(_PublishedSets):
 
         def decode(record):
             image = tf.io.decode_jpeg(tf.io.read_file(record[0]), channels=3)
-            return imagenet.resize(image, shape), record[1]
+            return imagenet.resize(image, self._data.image_shape), record[1]
 
         return imagenet.StoredImages(len(paths), read, decode)
 
-    def _path(self, corruption, severity):
-        return os.path.join(self._folder, corruption, str(severity))
 
-
-class StoredSets(_PublishedSets):
-    """Corrupted test sets stored by TensorFlow Datasets.
+class StoredSets(_Sets):
+    """Corrupted test sets stored by TensorFlow Datasets in `data_dir`.
 
     Images are not cropped; images of another size than the network's are
     resized.
-
-    Args:
-        data: The clean `ImageData`.
-        data_dir: The folder of TensorFlow Datasets.
     """
 
     def __init__(self, data, data_dir=None):
@@ -265,33 +232,32 @@ class StoredSets(_PublishedSets):
         self._published, self._name = _PUBLISHED[data.name]
         self.source = f"TensorFlow Datasets, {self._name}"
 
-    @functools.cached_property
-    def num_examples(self):
-        """The number of examples of each set."""
-        pairs = itertools.product(corruptions.NAMES, corruptions.SEVERITIES)
-        found = (self._find(*pair) for pair in pairs)
-        builder = next(builder for builder in found if builder is not None)
-        return builder.info.splits.total_num_examples
-
-    def check(self, corruption, severity):
-        """Raises if a set is missing."""
-        if self._find(corruption, severity) is not None:
-            return
-        looked_for = "TensorFlow Datasets has no such set"
+    def find(self, corruption, severity):
+        """Returns the builder of a set."""
+        where = "TensorFlow Datasets has no such set"
         if self._name is not None:
-            where = self._data_dir or "~/tensorflow_datasets"
-            config = f"{self._name}/{self._config(corruption, severity)}"
-            looked_for = f"There is no {config} in {where}"
+            tfds = datasets.import_tfds()
+            stored = stored_name(self._data.name, corruption)
+            name = f"{self._name}/{stored}_{severity}"
+            try:
+                builder = tfds.core.read_only_builder.builder_from_files(
+                    name, data_dir=self._data_dir
+                )
+                # All sets have the same number.
+                self.num_examples = builder.info.splits.total_num_examples
+                return builder
+            except tfds.core.DatasetNotFoundError:
+                folder = self._data_dir or "~/tensorflow_datasets"
+                where = f"There is no {name} in {folder}"
         raise FileNotFoundError(
             f"{corruption!r} of severity {severity} of {self._data.name!r} is "
-            f"missing. {looked_for}. Pass the folder of {self._published} as "
+            f"missing. {where}. Pass the folder of {self._published} as "
             "it is distributed as `corrupted_dir`, or use images that are "
             "generated from the clean test set: `generated=True`, "
             "`--generated` on the command line."
         )
 
-    def _examples(self, corruption, severity):
-        builder = self._find(corruption, severity)
+    def _examples(self, builder, severity):
         (split,) = builder.info.splits.values()
         shape = self._data.image_shape
 
@@ -302,29 +268,19 @@ class StoredSets(_PublishedSets):
                 image = imagenet.resize(image, shape)
             return image, example["label"]
 
-        read = imagenet.reader(sources.record_files(split))
+        read = imagenet.reader(imagenet.record_files(split))
         return imagenet.StoredImages(split.num_examples, read, decode)
-
-    def _find(self, corruption, severity):
-        """Returns the builder of a set, or None."""
-        if self._name is None:
-            return None
-        tfds = sources.import_tfds()
-        name = f"{self._name}/{self._config(corruption, severity)}"
-        try:
-            return tfds.core.read_only_builder.builder_from_files(
-                name, data_dir=self._data_dir
-            )
-        except tfds.core.DatasetNotFoundError:
-            return None
-
-    def _config(self, corruption, severity):
-        return f"{stored_name(self._data.name, corruption)}_{severity}"
 
 
 def stored_name(name, corruption):
     """Returns the name of a corruption in TensorFlow Datasets."""
-    return _STORED_CORRUPTIONS.get(name, {}).get(corruption, corruption)
+    others = {
+        "glass_blur": "frosted_glass_blur",
+        "elastic_transform": "elastic",
+    }
+    return (
+        others.get(corruption, corruption) if name == "cifar10" else corruption
+    )
 
 
 def _list_images(folder):

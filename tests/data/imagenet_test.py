@@ -113,7 +113,7 @@ def files(tmp_path_factory):
             for _ in range(take):
                 writer.write(b"%03d" % label + image)
                 label += 1
-        files.append(File(path, skip, take))
+        files.append(File(path, label - take, skip, take))
     return files
 
 
@@ -121,14 +121,20 @@ def labels_of(dataset):
     return [batch[1].numpy().tolist() for batch in dataset]
 
 
+def train_batches(
+    records, batch_size, *, epoch=0, seed=0, first_step=0, shard=(0, 1)
+):
+    rng = np.random.default_rng([epoch, seed])
+    return records.train_batches(batch_size, rng, first_step, shard)
+
+
 def train_labels(records, batch_size=4, **options):
-    defaults = {"epoch": 0, "seed": 0, "first_step": 0, "shard": (0, 1)}
-    options = {**defaults, **options}
-    return labels_of(records.train_batches(batch_size, **options))
+    return labels_of(train_batches(records, batch_size, **options))
 
 
-@pytest.mark.parametrize("block_size", [1, 20, 1000])
-@pytest.mark.parametrize("hosts", [1, 2, 3, 12])
+@pytest.mark.parametrize(
+    "block_size, hosts", [(1, 3), (20, 1), (20, 4), (1000, 2)]
+)
 def test_an_epoch_has_every_example_once(files, block_size, hosts):
     records = JpegRecords(files, parse, 8, block_size)
     parts = [
@@ -143,8 +149,8 @@ def test_an_epoch_has_every_example_once(files, block_size, hosts):
 
 def test_a_host_reads_only_its_own_files(files):
     """Without one of the files, only the hosts that need it fail."""
-    hosts, reads = 4, 0
-    for missing in range(len(files)):
+    hosts, reads = 2, 0
+    for missing in (0, 2, 5):
         rest = list(files)
         rest[missing] = files[missing]._replace(path="missing.tfrecord")
         records = JpegRecords(rest, parse, 8)
@@ -154,10 +160,10 @@ def test_a_host_reads_only_its_own_files(files):
             except tf.errors.NotFoundError:
                 reads += 1
     # A file is cut in two at most where the part of a host ends.
-    assert len(files) <= reads <= len(files) + hosts - 1
+    assert 3 <= reads <= 3 + hosts - 1
 
 
-@pytest.mark.parametrize("block_size, first_step", [(1, 7), (20, 1), (20, 12)])
+@pytest.mark.parametrize("block_size, first_step", [(1, 7), (20, 12)])
 @pytest.mark.parametrize("shard", [(0, 1), (1, 2)])
 def test_an_epoch_can_start_at_any_step(files, block_size, first_step, shard):
     records = JpegRecords(files, parse, 8, block_size)
@@ -189,7 +195,7 @@ def test_what_is_skipped_is_not_decoded(files, tmp_path):
 def test_what_does_not_fill_a_batch_is_left_out(files):
     records = JpegRecords(files, parse, 8)
     left_out = []
-    for epoch in range(5):
+    for epoch in range(3):
         batches = train_labels(records, 10, epoch=epoch)
         assert [len(batch) for batch in batches] == [10] * 4
         left_out.append(frozenset(range(48)) - set(np.ravel(batches)))
@@ -200,9 +206,10 @@ def test_what_does_not_fill_a_batch_is_left_out(files):
 def test_epochs_and_seeds_differ_and_repeat(files):
     records = JpegRecords(files, parse, 8, block_size=20)
     runs = [
-        train_labels(records, epoch=e, seed=s) for e in (0, 1) for s in (0, 1)
+        train_labels(records, epoch=e, seed=s)
+        for e, s in ((0, 0), (0, 1), (1, 1))
     ]
-    assert len({str(run) for run in runs}) == 4
+    assert len({str(run) for run in runs}) == 3
     again = JpegRecords(files, parse, 8, block_size=20)
     tf.random.set_seed(5)
     assert train_labels(again, epoch=1, seed=1) == runs[-1]
@@ -222,8 +229,8 @@ def test_crops_do_not_depend_on_the_hosts(files, monkeypatch):
         )
         found = {}
         for host in range(hosts):
-            for images, labels in records.train_batches(
-                12, epoch=1, seed=2, first_step=0, shard=(host, hosts)
+            for images, labels in train_batches(
+                records, 12, shard=(host, hosts)
             ):
                 for image, label in zip(images, labels, strict=True):
                     found[int(label)] = tuple(image[:, 0, 0].numpy())
@@ -233,12 +240,11 @@ def test_crops_do_not_depend_on_the_hosts(files, monkeypatch):
     assert one == seeds(3) and len(set(one.values())) == 48
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 5, 10])
+@pytest.mark.parametrize("hosts", [1, 2, 5])
 def test_evaluation_has_every_example_once(files, hosts):
     records = JpegRecords(files, parse, 8)
     parts = [
-        list(records.eval_batches(10, shard=(host, hosts)))
-        for host in range(hosts)
+        list(records.eval_batches(10, (host, hosts))) for host in range(hosts)
     ]
     assert {len(part) for part in parts} == {5}
     batches = [batch for part in parts for batch in part]
@@ -251,13 +257,13 @@ def test_evaluation_has_every_example_once(files, hosts):
 
 
 def test_the_order_of_evaluation_is_that_of_tensorflow_datasets(files):
-    whole = JpegRecords(files, parse, 8).eval_batches(48, shard=(0, 1))
+    whole = JpegRecords(files, parse, 8).eval_batches(48, (0, 1))
     expected = tf.data.Dataset.from_tensor_slices(
         [list(map(str, column)) for column in zip(*files, strict=True)][0]
     ).enumerate()
     skips, takes = (
         tf.constant([file[index] for file in files], tf.int64)
-        for index in (1, 2)
+        for index in (2, 3)
     )
     expected = expected.interleave(
         lambda number, path: (

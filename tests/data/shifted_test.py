@@ -94,7 +94,7 @@ def test_incomplete_folders_are_errors(data, published):
     with pytest.raises(FileNotFoundError, match="gaussian_noise.npy"):
         ct.data.shifted_sets(data, corrupted_dir=folder)
     np.save(folder / "snow.npy", images[:-1])
-    with pytest.raises(ValueError, match=r"`snow.npy` .*\(34, 32, 32, 3\)"):
+    with pytest.raises(ValueError, match=r"snow.npy .*\(34, 32, 32, 3\)"):
         sets.batches("snow", 1, 4)
     np.save(folder / "labels.npy", labels[:-1])
     with pytest.raises(ValueError, match=r"shape=\(34,\)"):
@@ -126,7 +126,8 @@ def test_stored_sets_are_those_of_tfds(data, tmp_path, corruption, spelled):
             features,
             config=f"{name}_1",
         )
-    sets = ct.data.StoredSets(data, str(tmp_path))
+    options = {"data_dir": str(tmp_path), "severities": [1]}
+    sets = ct.data.shifted_sets(data, names=[corruption], **options)
     assert "cifar10_corrupted" in sets.source and sets.num_examples == 6
     y, x = labels_and_images(sets.batches(corruption, 1, 4))
     np.testing.assert_array_equal(y, range(6))
@@ -138,9 +139,6 @@ def test_stored_sets_are_those_of_tfds(data, tmp_path, corruption, spelled):
     assert [half.tolist() for half in halves] == [[0, 1, 2, 3], [4, 5]]
     with pytest.raises(FileNotFoundError, match="'snow' of severity 2"):
         sets.batches("snow", 2, 4)
-    options = {"data_dir": str(tmp_path), "severities": [1]}
-    sets = ct.data.shifted_sets(data, names=[corruption], **options)
-    assert sets.num_examples == 6
     with pytest.raises(FileNotFoundError, match="cifar10_corrupted/fog_1"):
         ct.data.shifted_sets(data, names=[corruption, "fog"], **options)
 
@@ -185,7 +183,7 @@ def test_imagenet_c_is_read_as_it_is_distributed(imagenet, tmp_path):
         # JPEG moves a colour by up to 2.
         red = 10 * np.arange(7) + 2
         assert np.abs(pixels[..., 0] - red[:, None, None]).max() < 4
-    with pytest.raises(FileNotFoundError, match=f"without {tmp_path}/fog/3"):
+    with pytest.raises(FileNotFoundError, match="must hold fog/3"):
         sets.batches("fog", 3, 4)
     with pytest.raises(FileNotFoundError, match="must hold snow/1"):
         ct.data.shifted_sets(imagenet, corrupted_dir=tmp_path, names=["snow"])

@@ -225,7 +225,6 @@ def test_its_report_of_a_run_is_our_file(rm, data_dir, tmp_path, monkeypatch):
     config = tiny()
     config.data.name = "cifar10"
     config.data.train_split = "train[:64]"
-    config.data.calibration_split = "train[64:]"
     run = tmp_path / "run"
     train(config, str(run), data_dir)
     _, _, source = shift.benchmark_run(str(run), data_dir, verbose=False)

@@ -101,10 +101,8 @@ def _soft_disk(radius, softness):
 def glass_sources(offsets, size):
     """Returns the index of the pixel that each pixel's value comes from.
 
-    Args:
-        offsets: Offsets down and to the right of the neighbour of each visited
-            pixel, `(2, visited, visited)`.
-        size: Height and width of the image.
+    `offsets` lead down and to the right from each visited pixel to its
+    neighbour, `(2, visited, visited)`.
     """
     # Rows and columns reach + 1 to size - reach are visited.
     reach = (size - offsets.shape[1]) // 2
@@ -125,13 +123,8 @@ def streak(image, angle, radius, sigma):
     """Applies the one-sided motion blur of ImageMagick.
 
     The kernel is one half of a Gaussian, starting at the pixel itself, at the
-    pixels nearest to a line. The result is rounded to the 256 levels of pixels.
-
-    Args:
-        image: `(size, size, channels)`, in [0, 1].
-        angle: Angle in degrees.
-        radius: The line has `2 * radius + 1` pixels.
-        sigma: Standard deviation of the Gaussian, in pixels.
+    `2 * radius + 1` pixels nearest to a line at `angle` degrees. The result is
+    rounded to the 256 levels of pixels.
     """
     taps = np.arange(2 * radius + 1)
     weights = np.exp(-0.5 * (taps / sigma) ** 2)

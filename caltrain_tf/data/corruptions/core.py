@@ -9,10 +9,10 @@ Reference:
     Corruptions and Perturbations", 2019.
 """
 
-import difflib
-
 import numpy as np
 import tensorflow as tf
+
+from caltrain_tf import checks
 
 SEVERITIES = (1, 2, 3, 4, 5)
 # The 15 corruptions of the benchmark: noise, blur, weather and digital.
@@ -36,15 +36,11 @@ _REGISTRY = {}
 def corruption(cifar, imagenet):
     """Returns a decorator that registers a corruption under its function name.
 
-    Args:
-        cifar: The parameters of its strength in CIFAR-10-C and CIFAR-100-C, one
-            tuple per severity.
-        imagenet: The same for ImageNet-C.
-
-    Returns:
-        A decorator for functions of an image, float64 `(size, size, 3)` in
-        [0, 1], an `np.random.Generator` and the parameters of the strength.
-        They return an image of the same shape, which is clipped to [0, 1].
+    `cifar` has the parameters of its strength in CIFAR-10-C and CIFAR-100-C,
+    one tuple per severity, and `imagenet` those in ImageNet-C. The decorated
+    function takes an image, float64 `(size, size, 3)` in [0, 1], an
+    `np.random.Generator` and these parameters. It returns an image of the same
+    shape, which is clipped to [0, 1].
     """
 
     def register(function):
@@ -74,8 +70,8 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
             generated texture.
 
     Returns:
-        A `Corruption`: a function from uint8 images `(batch, size, size, 3)`
-        and places `(batch,)` to a uint8 tensor.
+        A function from uint8 images `(batch, size, size, 3)` and places
+        `(batch,)` to a uint8 tensor.
 
     Example:
         >>> import numpy as np
@@ -87,102 +83,53 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
         array([ 85, 115], dtype=uint8)
     """
     names = NAMES + EXTRA_NAMES
-    if name not in names:
-        near = difflib.get_close_matches(str(name), names, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"`name` must be one of {names}.{hint} Received: name={name!r}"
-        )
-    if severity not in SEVERITIES:
-        raise ValueError(
-            f"`severity` must be one of {SEVERITIES}. "
-            f"Received: severity={severity!r}"
-        )
+    number = names.index(checks.choice("name", name, names))
+    checks.choice("severity", severity, SEVERITIES)
+    checks.choice("strengths", strengths, ("cifar", "imagenet", None))
+    seed = checks.count("seed", seed, low=0)
     function, published = _REGISTRY[name]
-    if strengths is not None and strengths not in published:
-        raise ValueError(
-            f"`strengths` must be one of {tuple(published)} or None. "
-            f"Received: strengths={strengths!r}"
-        )
-    if not isinstance(seed, int) or not 0 <= seed < 2**31:
-        raise ValueError(
-            f"`seed` must be an integer from 0 to 2**31 - 1. "
-            f"Received: seed={seed!r}"
-        )
-    return Corruption(
-        function,
-        {kind: each[severity - 1] for kind, each in published.items()},
-        strengths,
-        (seed * len(names) + names.index(name)) * len(SEVERITIES) + severity,
-        {"frost_dir": frost_dir} if name == "frost" else {},
-    )
+    options = {"frost_dir": frost_dir} if name == "frost" else {}
+    stream = (seed * len(names) + number) * len(SEVERITIES) + severity
 
-
-class Corruption:
-    """A corruption of a certain severity, as returned by `get`.
-
-    Args:
-        function: A function that `corruption` registers.
-        strengths: The parameters of the strength by kind of data set.
-        kind: Kind of data set; chosen by the size of the images if `None`.
-        key: A number of this corruption, severity and seed.
-        options: Further arguments of the function.
-    """
-
-    def __init__(self, function, strengths, kind, key, options):
-        self._function = function
-        self._strengths = strengths
-        self._kind = kind
-        self._key = key
-        self._options = options
+    def of_arrays(images, places):
+        small = images.shape[1] <= _LARGEST_SMALL_SIZE
+        kind = strengths or ("cifar" if small else "imagenet")
+        parameters = published[kind][severity - 1]
+        corrupted = np.empty_like(images)
+        for row, (image, place) in enumerate(zip(images, places, strict=True)):
+            # Its own generator makes an image independent of its batch.
+            key = np.array([stream, place], np.uint64)
+            rng = np.random.Generator(np.random.Philox(key=key))
+            corrupted[row] = to_pixels(
+                function(image / 255, rng, *parameters, **options)
+            )
+        return corrupted
 
     # AutoGraph must not convert NumPy code.
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, images, places):
-        """Returns the corrupted images, a uint8 tensor.
-
-        Args:
-            images: uint8 `(batch, size, size, 3)`.
-            places: Places of the images in their data set, `(batch,)`.
-        """
+    def corrupt(images, places):
         images, places = map(tf.convert_to_tensor, (images, places))
-        dtype, shape = images.dtype.as_numpy_dtype, images.shape
+        shape = images.shape
         if (
-            dtype != np.uint8
+            images.dtype != tf.uint8
             or len(shape) != 4
             or (shape[1] != shape[2] or shape[3] != 3)
         ):
             raise ValueError(
                 "`images` must be uint8 of shape (batch, size, size, 3). "
-                f"Received: dtype={np.dtype(dtype).name}, shape={shape}"
+                f"Received: dtype={images.dtype.name}, shape={shape}"
             )
         if hasattr(images, "numpy"):
-            corrupted = self._of_arrays(images.numpy(), places.numpy())
-            return tf.convert_to_tensor(corrupted)
+            return tf.constant(of_arrays(images.numpy(), places.numpy()))
         # A trial run, so that unreadable frost photographs raise an error here
         # and not later in the input pipeline.
-        self._of_arrays(np.zeros((1, *shape[1:]), dtype), np.zeros(1, int))
+        of_arrays(np.zeros((1, *shape[1:]), np.uint8), [0])
         corrupted = tf.numpy_function(
-            self._of_arrays, [images, places], tf.uint8, stateful=False
+            of_arrays, [images, places], tf.uint8, stateful=False
         )
         return tf.ensure_shape(corrupted, shape)
 
-    def _of_arrays(self, images, places):
-        kind = self._kind
-        if kind is None:
-            small = images.shape[1] <= _LARGEST_SMALL_SIZE
-            kind = "cifar" if small else "imagenet"
-        corrupted = np.empty_like(images)
-        for row, (image, place) in enumerate(zip(images, places, strict=True)):
-            # Its own generator makes an image independent of its batch.
-            key = np.array([self._key, place], np.uint64)
-            rng = np.random.Generator(np.random.Philox(key=key))
-            corrupted[row] = to_pixels(
-                self._function(
-                    image / 255, rng, *self._strengths[kind], **self._options
-                )
-            )
-        return corrupted
+    return corrupt
 
 
 def to_pixels(image):
@@ -196,29 +143,11 @@ def hsv(image):
     An image is `value * (1 - saturation * hue)`, where `hue` has 0 for the
     largest channel of a pixel and 1 for the smallest one.
     """
-    value = _largest(image)
+    value = image.max(axis=-1, keepdims=True)
     gap = value - image
-    chroma = _largest(gap)
+    chroma = gap.max(axis=-1, keepdims=True)
     saturation = chroma / np.maximum(value, _TINY)
     hue = gap / np.maximum(chroma, _TINY)
     # Grey pixels have no hue; theirs is red.
     hue[..., 1:] += chroma == 0
     return value, saturation, hue
-
-
-def _largest(image):
-    # Faster than the maximum over the last axis, which has three values.
-    red, green, blue = np.moveaxis(image, -1, 0)
-    return np.maximum(np.maximum(red, green), blue)[..., np.newaxis]
-
-
-def pillow():
-    """Returns the module `PIL.Image`."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError(
-            "This corruption needs the package pillow: "
-            'pip install "caltrain_tf[baselines]"'
-        ) from error
-    return Image

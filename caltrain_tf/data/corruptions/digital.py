@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import scipy.ndimage
+from PIL import Image
 
 from caltrain_tf.data.corruptions import core
 
@@ -63,11 +64,9 @@ def elastic_transform(image, rng, displacement, sigma, shift):
 )
 def pixelate(image, rng, factor):
     """Shrinks an image and enlarges it again, with a box filter."""
-    module, size = core.pillow(), len(image)
-    small = int(size * factor)
-    pixels = module.fromarray(core.to_pixels(image))
-    for side in (small, size):
-        pixels = pixels.resize((side, side), module.Resampling.BOX)
+    pixels = Image.fromarray(core.to_pixels(image))
+    for side in (int(len(image) * factor), len(image)):
+        pixels = pixels.resize((side, side), Image.Resampling.BOX)
     return np.asarray(pixels) / 255
 
 
@@ -77,9 +76,9 @@ def pixelate(image, rng, factor):
 )
 def jpeg_compression(image, rng, quality):
     """Encodes an image as JPEG of this quality and decodes it again."""
-    module, file = core.pillow(), io.BytesIO()
-    module.fromarray(core.to_pixels(image)).save(file, "JPEG", quality=quality)
-    return np.asarray(module.open(file, formats=["JPEG"])) / 255
+    file = io.BytesIO()
+    Image.fromarray(core.to_pixels(image)).save(file, "JPEG", quality=quality)
+    return np.asarray(Image.open(file, formats=["JPEG"])) / 255
 
 
 @core.corruption(
@@ -95,11 +94,8 @@ def saturate(image, rng, factor, offset):
 def affine(moves, size):
     """Returns the row and column that each pixel comes from, `(2, size, size)`.
 
-    The affine map moves three corners of a square in the middle of the image.
-
-    Args:
-        moves: Shifts of the corners to the right and down, `(3, 2)`.
-        size: Size of the image.
+    The affine map moves three corners of a square in the middle of the image by
+    `moves`, `(3, 2)`, to the right and down.
     """
     middle, reach = size // 2, size // 3
     corners = np.array([[1, 1], [1, -1], [-1, -1]]) * reach + middle

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import scipy.ndimage
+from PIL import Image
 
 from caltrain_tf.data.corruptions import blur, core
 
@@ -50,16 +51,8 @@ _RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 def snow(image, rng, mean, scale, zoom, threshold, radius, sigma, keep):
     """Whitens an image and adds flakes that fall in two directions.
 
-    Args:
-        image: As in `core.corruption`.
-        rng: As in `core.corruption`.
-        mean: Mean of the normal noise from which the flakes are made.
-        scale: Standard deviation of the noise.
-        zoom: Factor by which the noise is enlarged.
-        threshold: Noise below this value is set to 0.
-        radius: Radius of the motion blur of the flakes.
-        sigma: Standard deviation of the motion blur.
-        keep: Weight of the original image; the rest is whitened.
+    Flakes are normal noise above `threshold`, enlarged by `zoom` and blurred
+    along a line; `keep` is the weight of the original image, the rest is white.
     """
     enlarge = blur.zoom_matrix(len(image), zoom)
     flakes = enlarge @ rng.normal(mean, scale, image.shape[:2]) @ enlarge.T
@@ -153,15 +146,8 @@ def brightness(image, rng, amount):
 def spatter(image, rng, mean, scale, sigma, threshold, amount, liquid):
     """Covers parts of an image with a liquid.
 
-    Args:
-        image: As in `core.corruption`.
-        rng: As in `core.corruption`.
-        mean: Mean of the normal noise from which the drops are made.
-        scale: Standard deviation of the noise.
-        sigma: Standard deviation of the Gaussian that smooths it, in pixels.
-        threshold: Noise below this value is dry.
-        amount: The opacity of water; for mud, the blur of its edge in pixels.
-        liquid: `"water"` or `"mud"`.
+    Drops are smoothed normal noise above `threshold`; `amount` is the opacity
+    of water, or the blur of the edge of mud in pixels.
     """
     depth = rng.normal(mean, scale, image.shape[:2])
     depth = scipy.ndimage.gaussian_filter(depth, sigma, mode="nearest")
@@ -179,27 +165,32 @@ def spatter(image, rng, mean, scale, sigma, threshold, amount, liquid):
 def installed_photographs():
     """Returns the frost folder of the package `imagecorruptions`, or None.
 
-    Only its image files are used. The package is not imported, because its
-    requirements OpenCV, Numba and scikit-image may be missing.
+    The package is not imported, because its requirements may be missing.
     """
     package = importlib.util.find_spec("imagecorruptions")
-    for folder in (package and package.submodule_search_locations) or ():
-        folder = os.path.join(folder, "frost")
-        if os.path.isdir(folder):
-            return folder
-    return None
+    places = (package and package.submodule_search_locations) or ()
+    folders = [os.path.join(place, "frost") for place in places]
+    return next(filter(os.path.isdir, folders), None)
 
 
 @functools.lru_cache(maxsize=4)
 def _photographs(frost_dir, scale):
     """Returns the scaled photographs, or textures if there are none."""
-    frost_dir = frost_dir or installed_photographs()
-    if frost_dir is None:
-        photographs = [
-            _texture(seed, *tint) for seed, tint in enumerate(_TINTS)
-        ]
+    folder = frost_dir or installed_photographs()
+    if folder is None:
+        photographs = [_texture(seed, *x) for seed, x in enumerate(_TINTS)]
     else:
-        photographs = _read(frost_dir)
+        names = os.listdir(folder)
+        names = [x for x in sorted(names) if x.lower().endswith(_ENDINGS)]
+        photographs = [
+            np.asarray(Image.open(os.path.join(folder, name)).convert("RGB"))
+            for name in names[:5]
+        ]
+    if not photographs:
+        raise ValueError(
+            f"`frost_dir` must hold images, files that end in {_ENDINGS}. "
+            f"Received: frost_dir={frost_dir!r}"
+        )
     # Bilinear and without smoothing, as in the published code.
     return [
         scipy.ndimage.zoom(
@@ -207,22 +198,6 @@ def _photographs(frost_dir, scale):
         )
         for photo in photographs
     ]
-
-
-def _read(folder):
-    names = sorted(
-        name for name in os.listdir(folder) if name.lower().endswith(_ENDINGS)
-    )
-    if not names:
-        raise ValueError(
-            f"`frost_dir` must hold images, files that end in {_ENDINGS}. "
-            f"Received: frost_dir={folder!r}"
-        )
-    photographs = []
-    for name in names[:5]:
-        with core.pillow().open(os.path.join(folder, name)) as file:
-            photographs.append(np.asarray(file.convert("RGB")))
-    return photographs
 
 
 def _texture(seed, mean, scale):
@@ -263,22 +238,22 @@ def plasma(rng, size, decay):
 
 def _drops(levels):
     """Returns the brightness of water, a relief of the drops up to 1."""
+
+    def smooth(image):
+        return scipy.ndimage.uniform_filter(image, 3, mode="mirror")
+
     edges = find_edges(levels, 50, 150)
     distance = np.full(levels.shape, 20.0)
     if edges.any():
         exact = scipy.ndimage.distance_transform_edt(~edges)
         distance = np.minimum(exact, distance)
     # The offset exceeds the rounding errors, so integers do not change.
-    distance = np.floor(_mean_3x3(distance) + 1e-9)
+    distance = np.floor(smooth(distance) + 1e-9)
     relief = scipy.ndimage.correlate(
         equalize(distance.astype(int)), _RELIEF, mode="mirror"
     )
-    relief = levels * np.round(_mean_3x3(np.clip(relief, 0, 255)))
+    relief = levels * np.round(smooth(np.clip(relief, 0, 255)))
     return relief / max(relief.max(), 1)
-
-
-def _mean_3x3(image):
-    return scipy.ndimage.uniform_filter(image, 3, mode="mirror")
 
 
 def equalize(levels):

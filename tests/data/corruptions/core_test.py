@@ -1,5 +1,4 @@
 import functools
-import sys
 
 import numpy as np
 import pytest
@@ -75,13 +74,10 @@ def test_an_image_does_not_depend_on_its_batch(name):
     images = cases.photographs()[:5]
     places = np.array([7, 100, 8, 10**6, 0])
     whole = corrupt(name, 4, images, places)
-    order = [3, 0, 4]
-    np.testing.assert_array_equal(
-        corrupt(name, 4, images[order], places[order]), whole[order]
-    )
-    for row in range(5):
-        alone = corrupt(name, 4, images[row : row + 1], places[row : row + 1])
-        np.testing.assert_array_equal(alone[0], whole[row])
+    for order in ([3, 0, 4], [1], [2]):
+        np.testing.assert_array_equal(
+            corrupt(name, 4, images[order], places[order]), whole[order]
+        )
 
 
 @pytest.mark.parametrize("name", ["gaussian_noise", "frost", "spatter"])
@@ -120,33 +116,19 @@ def test_it_is_a_transform_of_the_data_sets():
     assert (first != clean).numpy().any()
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
+def test_bad_arguments_are_errors():
+    for changes, message in (
         ({"name": "frosty"}, "Did you mean 'frost'.*name='frosty'"),
         ({"severity": 0}, "`severity` must be.*severity=0"),
-        ({"severity": 2.5}, "`severity` must be.*severity=2.5"),
         ({"strengths": "mnist"}, "`strengths` must be.*strengths='mnist'"),
         ({"seed": -1}, "`seed` must be.*seed=-1"),
-    ],
-)
-def test_bad_arguments_are_errors(changes, message):
-    with pytest.raises(ValueError, match=message):
-        corruptions.get(**{"name": "fog", "severity": 1, **changes})
-
-
-@pytest.mark.parametrize(
-    "images",
-    [
-        np.zeros((1, 8, 8, 3), np.float32),
-        np.zeros((1, 8, 4, 3), np.uint8),
-        np.zeros((1, 8, 8, 1), np.uint8),
-        np.zeros((8, 8, 3), np.uint8),
-    ],
-)
-def test_bad_images_are_errors(images):
-    with pytest.raises(ValueError, match="`images` must be.*Received"):
-        corruptions.get("contrast", 1)(images, [0])
+    ):
+        with pytest.raises(ValueError, match=message):
+            corruptions.get(**{"name": "fog", "severity": 1, **changes})
+    pixels = np.zeros((1, 8, 8, 3), np.uint8)
+    for images in (pixels * 1.0, pixels[:, :4], pixels[..., :1], pixels[0]):
+        with pytest.raises(ValueError, match="`images` must be.*Received"):
+            corruptions.get("contrast", 1)(images, [0])
 
 
 def test_the_noise_of_neighbours_is_independent():
@@ -164,10 +146,3 @@ def test_the_noise_of_neighbours_is_independent():
 def test_an_empty_batch_stays_empty():
     nothing = np.zeros((0, 8, 8, 3), np.uint8)
     assert corruptions.get("fog", 1)(nothing, []).shape == (0, 8, 8, 3)
-
-
-def test_a_missing_pillow_is_an_error_that_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    for name in ("pixelate", "jpeg_compression"):
-        with pytest.raises(ImportError, match=r"caltrain_tf\[baselines\]"):
-            corruptions.get(name, 1)(cases.photographs()[:1], [0])

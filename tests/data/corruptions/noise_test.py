@@ -4,7 +4,7 @@ import scipy.stats
 
 from caltrain_tf.data.corruptions import core, noise
 
-LEVELS = (0, 1, 100, 254, 255)
+LEVELS = (0, 1, 100, 255)
 CASES = [
     ("gaussian_noise", 0.1, lambda v, rng: v + 25.5 * rng.normal(size=10**6)),
     (
