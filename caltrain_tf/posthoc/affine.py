@@ -10,8 +10,6 @@ an array `(K, m)` whose last column is the bias: with m = K + 1 the outputs are
 cross-validation.
 """
 
-import math
-
 import numpy as np
 import threadpoolctl
 from scipy.optimize import minimize
@@ -21,19 +19,17 @@ from sklearn.exceptions import ConvergenceWarning
 from caltrain_tf import checks, layers
 from caltrain_tf.posthoc import base, temperature
 
-# Strengths that cross-validation tries, for each parameter in the mean of the
-# penalty. The strongest ones leave the parameters where they start.
+# Strengths that cross-validation tries: for each parameter in the mean of the
+# penalty, and of structured scaling. The strongest ones leave the parameters
+# where they start.
 STRENGTHS = 10.0 ** np.arange(1, -7, -1)
-# A path of strengths ends when this many in a row were no better, or one was
+STRUCTURED_STRENGTHS = 4.0 ** np.arange(2, -6, -1)
+# The path of strengths ends when this many in a row were no better, or one was
 # worse by this factor.
 PATIENCE, CLEARLY_WORSE = 2, 1.02
-# Structured scaling tries powers of the step, with exponents in this range.
-STEP, WEAKEST, STRONGEST = 4.0, -5, 2
-# Folds by default, and folds that structured scaling holds out at most.
-FOLDS, MOST_FOLDS = 5, 3
-# Parameters x rows x folds that cross-validation may take; where all folds
-# would take more, only the first ones are held out.
-LARGEST_FOLDS = 1.2e8
+# By default all of five folds are held out, or only the first ones where all of
+# them would have more parameters x rows than this.
+FOLDS, LARGEST = 5, 1.2e8
 # Fits of cross-validation end far below the standard error of a held-out loss.
 CV_ITERATIONS, CV_TOLERANCE = 30, 1e-5
 # Share by which a held-out loss above that of temperature scaling is harm.
@@ -56,23 +52,30 @@ class AffineCalibrator(base.Calibrator):
 
     def _fit(self, data):
         best = temperature.best_temperature(data)
-        # Threads of BLAS that wait for each other on a busy machine took 51
-        # seconds for a fit of 5,000 x 100 logits, which takes 3 with one.
+        # On a busy machine, threads of BLAS wait for each other.
         with threadpoolctl.threadpool_limits(1, user_api="blas"):
             self._fit_to(*data.whole(), best)
-
-    def _transform(self, logits):
-        scale = self.scale_.reshape(len(self.bias_), -1)
-        parameters = np.hstack([scale, self.bias_[:, None]])
-        return apply(parameters, self._inputs(logits).T).T
 
     def _inputs(self, logits):
         return log_softmax(logits, axis=1) if self.log_probabilities else logits
 
-    def _fit_all(self, problem, start, strength):
-        """Sets scale and bias to the parameters of the given strength."""
+    def _identity(self, num_classes):
+        """The parameters of the identity map."""
+        scale = np.ones((num_classes, 1))
+        if self.kind == "matrix":
+            scale = np.eye(num_classes)
+        return np.hstack([scale, np.zeros((num_classes, 1))])
+
+    def _solve(self, problem, start, strengths):
+        """Sets scale and bias, and returns the index of the strength.
+
+        Cross-validation chooses among several strengths, the strongest first.
+        """
+        index = 0
+        if len(strengths) > 1 and len(problem.labels) > 1:
+            index, start = self._cross_validate(problem, start, strengths)
         parameters, converged = problem.fit(
-            start, strength, self.max_iterations
+            start, strengths[index], self.max_iterations
         )
         if not converged:
             checks.warn(
@@ -84,28 +87,59 @@ class AffineCalibrator(base.Calibrator):
         scale = parameters[:, :-1].copy()
         self.scale_ = scale if self.kind == "matrix" else scale[:, 0]
         self.bias_ = parameters[:, -1].copy()
+        return index
 
-    def _identity(self, num_classes):
-        """The parameters of the identity map."""
-        scale = np.ones((num_classes, 1))
-        if self.kind == "matrix":
-            scale = np.eye(num_classes)
-        return np.hstack([scale, np.zeros((num_classes, 1))])
+    def _cross_validate(self, problem, start, strengths):
+        """The index of the best strength, and a start for the last fit.
 
-    def _warn_of_harm(self, validation, losses):
-        """Warns if held-out losses are clearly above those of the start."""
-        plain, weights = validation.start_losses, validation.weights
-        # By two standard errors, and by an amount that matters: the start has
-        # seen the held-out examples.
-        worse = losses - (1.0 + HARM) * plain
-        if is_clear(worse, weights, errors=2.0):
+        A weaker penalty must be better by more than one standard error: on few
+        examples, the smallest held-out loss is often that of a penalty that is
+        much too weak. Fits are in float32, start where those with the last
+        strength ended, and end early.
+        """
+        count = len(problem.labels)
+        folds = base.folds(problem.labels, min(self.cv or FOLDS, count))
+        if self.cv is None:
+            folds = folds[: max(int(LARGEST / (count * start.size)), 1)]
+        pairs = [[problem.take(rows) for rows in pair] for pair in folds]
+        weights = np.concatenate([problem.weights[fold] for _, fold in folds])
+        weights /= weights.sum()
+
+        def held_out(parameters):
+            parts = zip(pairs, parameters, strict=True)
+            return np.concatenate([fold.losses(p)[0] for (_, fold), p in parts])
+
+        parameters, best, worse = [start] * len(pairs), None, 0
+        plain = held_out(parameters)
+        for index, strength in enumerate(strengths):
+            parameters = [
+                rest.fit(each, strength, CV_ITERATIONS, CV_TOLERANCE)[0]
+                for (rest, _), each in zip(pairs, parameters, strict=True)
+            ]
+            losses = held_out(parameters)
+            if best is None or is_clear(best[2] - losses, weights, 1.0):
+                best, worse = (index, np.mean(parameters, axis=0), losses), 0
+                continue
+            worse += 1
+            is_hopeless = weights @ losses > CLEARLY_WORSE * weights @ best[2]
+            if is_hopeless or worse == PATIENCE:
+                break
+        index, start, losses = best
+        # By two standard errors, and by an amount that matters: temperature
+        # scaling has seen the held-out examples.
+        if is_clear(losses - (1.0 + HARM) * plain, weights, 2.0):
             checks.warn(
                 f"{type(self).__name__} has a cross-validated NLL of "
-                f"{np.average(losses, weights=weights):.4g}, more than the "
-                f"{np.average(plain, weights=weights):.4g} of temperature "
-                "scaling: these data are too few for it. Use "
+                f"{weights @ losses:.4g}, more than the {weights @ plain:.4g} "
+                "of temperature scaling: these data are too few for it. Use "
                 "`TemperatureScaling`."
             )
+        return index, start
+
+    def _transform(self, logits):
+        scale = self.scale_.reshape(len(self.bias_), -1)
+        parameters = np.hstack([scale, self.bias_[:, None]])
+        return apply(parameters, self._inputs(logits).T).T
 
     def _layer(self, **options):
         layer = layers.Affine(
@@ -113,22 +147,15 @@ class AffineCalibrator(base.Calibrator):
             self.kind,
             self.log_probabilities,
             name=f"{self.kind}_calibration",
-            **self._layer_options(),
             **options,
         )
         layer.set_weights([self.scale_, self.bias_])
         return layer
 
-    def _layer_options(self):
-        """Options of `layers.Affine` that a fit has found."""
-        return {}
-
     def _check_fitted_values(self):
-        shape = (self.num_classes_,)
-        for name, expected in (
-            ("bias_", shape),
-            ("scale_", shape * 2 if self.kind == "matrix" else shape),
-        ):
+        bias = (self.num_classes_,)
+        scale = bias * 2 if self.kind == "matrix" else bias
+        for name, expected in (("bias_", bias), ("scale_", scale)):
             if np.shape(getattr(self, name)) != expected:
                 raise ValueError(
                     f"`{name}` must have the shape {expected}. Received: "
@@ -163,28 +190,18 @@ class TemperedCalibrator(AffineCalibrator):
             multi_label=multi_label,
             ignore_class=ignore_class,
         )
-        if penalty is not None:
-            penalty = checks.number("penalty", penalty, low=0, closed=True)
-        self.penalty = penalty
+        self.penalty = number_or_none("penalty", penalty)
 
     def _fit_to(self, logits, labels, weights, best):
         identity = self._identity(logits.shape[1])
-        scale_size = identity[:, :-1].size
-        unit = np.full_like(identity, 1.0 / scale_size)
-        unit[:, -1] = 1.0 / len(identity)
-        problem = Problem(
-            logits * logits.dtype.type(1.0 / best), labels, weights, identity
-        )
-        penalty, start = self.penalty, identity
-        if penalty is None:
-            path = scale_size * STRENGTHS
-            validation = Validation(problem, self.cv, identity)
-            index, start, losses = validation.choose([p * unit for p in path])
-            self._warn_of_harm(validation, losses)
-            penalty = path[index]
-        self._fit_all(problem, start, penalty * unit)
-        self.scale_ = self.scale_ / best
-        self.penalty_ = float(penalty)
+        size = identity[:, :-1].size
+        unit = of_each(identity, 1 / size, 1 / size, 1 / len(identity))
+        path = [self.penalty] if self.penalty is not None else size * STRENGTHS
+        scaled = logits * logits.dtype.type(1.0 / best)
+        problem = Problem(scaled, labels, weights, identity)
+        index = self._solve(problem, identity, [p * unit for p in path])
+        self.scale_ /= best
+        self.penalty_ = float(path[index])
 
     def _check_fitted_values(self):
         super()._check_fitted_values()
@@ -203,12 +220,11 @@ class VectorScaling(TemperedCalibrator):
     gives vector scaling as it was published.
 
     Args:
-        penalty: A number of at least 0; chosen by cross-validation if None.
-        cv: Number of cross-validation folds, 5 by default. For large data, only
-            the first folds are held out.
+        penalty: A number >= 0; chosen by cross-validation if None.
+        cv: Number of cross-validation folds, 5 by default. Then, for large
+            data, only the first folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -247,12 +263,11 @@ class MatrixScaling(TemperedCalibrator):
     data sets. With the penalty, it falls back to temperature scaling.
 
     Args:
-        penalty: A number of at least 0; chosen by cross-validation if None.
-        cv: Number of cross-validation folds, 5 by default. For large data, only
-            the first folds are held out.
+        penalty: A number >= 0; chosen by cross-validation if None.
+        cv: Number of cross-validation folds, 5 by default. Then, for large
+            data, only the first folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -282,23 +297,19 @@ class MatrixScaling(TemperedCalibrator):
 class DirichletCalibration(AffineCalibrator):
     """An affine map of the log-probabilities, regularised by ODIR.
 
-    It minimises
+    With outputs `log_softmax(logits) @ scale.T + bias`, it minimises
 
         mean NLL + off_diagonal mean(off-diagonal scale^2)
                  + intercept mean(bias^2)
 
-    with outputs `log_softmax(logits) @ scale.T + bias`. A penalty that is not
-    given is chosen by cross-validation; if neither is, first both together,
-    then that of the intercept alone.
-
     Args:
-        off_diagonal: ODIR's lambda, at least 0, or None.
-        intercept: ODIR's mu, at least 0, or None.
-        cv: Number of cross-validation folds, 5 by default. For large data, only
-            the first folds are held out.
+        off_diagonal: ODIR's lambda >= 0; chosen by cross-validation if None.
+        intercept: ODIR's mu >= 0; chosen by cross-validation, together with
+            lambda, if None.
+        cv: Number of cross-validation folds, 5 by default. Then, for large
+            data, only the first folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -347,50 +358,27 @@ class DirichletCalibration(AffineCalibrator):
             multi_label=multi_label,
             ignore_class=ignore_class,
         )
-        if off_diagonal is not None:
-            off_diagonal = checks.number(
-                "off_diagonal", off_diagonal, low=0, closed=True
-            )
-        if intercept is not None:
-            intercept = checks.number(
-                "intercept", intercept, low=0, closed=True
-            )
-        self.off_diagonal = off_diagonal
-        self.intercept = intercept
+        self.off_diagonal = number_or_none("off_diagonal", off_diagonal)
+        self.intercept = number_or_none("intercept", intercept)
 
     def _fit_to(self, logits, labels, weights, best):
-        num_classes = logits.shape[1]
-        start = self._identity(num_classes) / best
+        start = self._identity(logits.shape[1]) / best
+        sizes = len(start) * (len(start) - 1), len(start)
+        given = self.off_diagonal, self.intercept
+        # Pairs of lambda and mu.
+        path = np.broadcast_arrays(
+            *(
+                size * STRENGTHS if number is None else np.array([number])
+                for size, number in zip(sizes, given, strict=True)
+            )
+        )
+        path = np.stack(path, axis=1)
+        strengths = [of_each(start, 0.0, *each) for each in path / sizes]
         problem = Problem(
             self._inputs(logits), labels, weights, np.zeros_like(start)
         )
-        offs = num_classes * (num_classes - 1) * STRENGTHS
-        intercepts = num_classes * STRENGTHS
-        if self.off_diagonal is not None:
-            offs = np.full_like(offs, self.off_diagonal)
-        if self.intercept is not None:
-            intercepts = np.full_like(intercepts, self.intercept)
-        penalties = offs[0], intercepts[0]
-        if None in (self.off_diagonal, self.intercept):
-            validation = Validation(problem, self.cv, start)
-            penalties, start = self._choose(validation, offs, intercepts)
-        self._fit_all(problem, start, odir_strength(num_classes, *penalties))
-        self.off_diagonal_, self.intercept_ = map(float, penalties)
-
-    def _choose(self, validation, offs, intercepts):
-        """Both penalties together, and then that of the intercept alone."""
-        paths = [list(zip(offs, intercepts, strict=True))]
-        best, chosen = math.inf, None
-        for path in paths:
-            strengths = [odir_strength(len(validation.start), *p) for p in path]
-            index, start, losses = validation.choose(strengths)
-            value = np.average(losses, weights=validation.weights)
-            if value < best:
-                best, chosen = value, (path[index], start, losses)
-            if len(paths) == 1 and self.off_diagonal is self.intercept is None:
-                paths.append([(chosen[0][0], mu) for mu in intercepts])
-        self._warn_of_harm(validation, chosen[2])
-        return chosen[:2]
+        index = self._solve(problem, start, strengths)
+        self.off_diagonal_, self.intercept_ = path[index].tolist()
 
     def _check_fitted_values(self):
         super()._check_fitted_values()
@@ -426,16 +414,8 @@ class StructuredCalibrator(AffineCalibrator):
             multi_label=multi_label,
             ignore_class=ignore_class,
         )
-        if not (isinstance(checks.plain(strength), str) and strength == "cv"):
-            try:
-                strength = checks.number(
-                    "strength", strength, low=0, closed=True
-                )
-            except ValueError:
-                raise ValueError(
-                    '`strength` must be a number >= 0, or "cv". '
-                    f"Received: strength={strength!r}"
-                ) from None
+        if not (isinstance(strength, str) and strength == "cv"):
+            strength = checks.number("strength", strength, low=0, closed=True)
         self.strength = strength
         if centred is not None:
             centred = checks.flag("centred", centred)
@@ -443,21 +423,16 @@ class StructuredCalibrator(AffineCalibrator):
 
     def _fit_to(self, logits, labels, weights, best):
         identity = self._identity(logits.shape[1])
-        unit = structured_penalty(identity, 1.0 / np.sum(weights**2))
-        strength = self.strength
-        self.temperature_ = best
-        self.centred_ = self.centred
-        if self.centred is None:
-            self.centred_ = strength != "cv"
-        self.centred_ = int(self.centred_)
+        # K / N, with the effective number of examples.
+        share = len(identity) * np.sum(weights**2)
+        unit = of_each(identity, share, (len(identity) - 1) * share, share)
+        chooses = self.strength == "cv"
+        path = STRUCTURED_STRENGTHS if chooses else [self.strength]
+        centred = not chooses if self.centred is None else self.centred
+        self.temperature_, self.centred_ = best, int(centred)
         problem = Problem(self._inputs(logits), labels, weights, identity)
-        start = identity
-        if strength == "cv":
-            validation = Validation(problem, self.cv, identity, MOST_FOLDS)
-            strength, start, losses = choose_strength(validation, unit)
-            self._warn_of_harm(validation, losses)
-        self._fit_all(problem, start, strength * unit)
-        self.strength_ = float(strength)
+        index = self._solve(problem, identity, [s * unit for s in path])
+        self.strength_ = float(path[index])
 
     def _inputs(self, logits):
         """Log-probabilities at the temperature, optionally centred."""
@@ -467,8 +442,10 @@ class StructuredCalibrator(AffineCalibrator):
             logs -= logs.mean(axis=1, keepdims=True)
         return logs
 
-    def _layer_options(self):
-        return {"temperature": self.temperature_, "centred": self.centred_}
+    def _layer(self, **options):
+        return super()._layer(
+            temperature=self.temperature_, centred=self.centred_, **options
+        )
 
     def _check_fitted_values(self):
         super()._check_fitted_values()
@@ -486,22 +463,20 @@ class StructuredVectorScaling(StructuredCalibrator):
         mean NLL of softmax(scale * z + bias)
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
-    With a given strength (the authors choose 1), z is centred over the
-    classes. By default, cross-validation moves the strength from 1, by factors
-    of 4 down to 1/1024 or up to 16, as long as each step is better by more than
-    one standard error, and z is not centred: the log-probabilities of a
-    confident prediction have a small mean, which lets the scale correct the
-    confidence of each class.
+    With a given strength (the authors choose 1), z is centred over the classes.
+    By default, cross-validation chooses it from 16 down to 1/1024, by factors
+    of 4. A weaker penalty must be better by more than one standard error. Then
+    z is not centred: the log-probabilities of a confident prediction have a
+    small mean, which lets the scale correct the confidence of each class.
 
     Args:
-        strength: A number of at least 0, or `"cv"` for cross-validation.
+        strength: A number >= 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of cross-validation folds, 5 by default. At most three of
-            them are held out, and fewer for large data.
+        cv: Number of cross-validation folds, 5 by default. Then, for large
+            data, only the first folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -542,19 +517,17 @@ class StructuredMatrixScaling(StructuredCalibrator):
             + strength K / N (|diagonal - 1|^2 + |bias|^2)
             + strength K (K - 1) / N |off-diagonal|^2
 
-    where the diagonal is that of the scale. With a given strength, z is centred
-    over the classes. By default, cross-validation chooses the strength, and z
-    is not centred; see `StructuredVectorScaling`.
+    where the diagonal is that of the scale. See `StructuredVectorScaling` for
+    how the strength is chosen, and when z is centred.
 
     Args:
-        strength: A number of at least 0, or `"cv"` for cross-validation.
+        strength: A number >= 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        cv: Number of cross-validation folds, 5 by default. At most three of
-            them are held out, and fewer for large data.
+        cv: Number of cross-validation folds, 5 by default. Then, for large
+            data, only the first folds are held out.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -598,25 +571,20 @@ class Problem:
     def __init__(self, inputs, labels, weights, centre):
         self.inputs = np.ascontiguousarray(inputs.T)
         self.labels = labels
-        self.mass = weights.sum()
-        self.weights = weights / self.mass
+        self.weights = weights / weights.sum()
         self.centre = centre
 
-    def take(self, rows, dtype):
-        """The objective on some of the examples."""
+    def take(self, rows):
+        """The objective on some of the examples, in float32."""
         return Problem(
-            self.inputs[:, rows].T.astype(dtype),
+            self.inputs[:, rows].T.astype(np.float32),
             self.labels[rows],
             self.weights[rows],
             self.centre,
         )
 
     def losses(self, parameters):
-        """The negative log-likelihood of each example."""
-        return self._losses(parameters)[0]
-
-    def _losses(self, parameters):
-        """Losses `(n,)`, probabilities `(K, n)` and where the labels are."""
+        """Losses `(n,)`, and probabilities minus one-hot labels `(K, n)`."""
         chosen = self.labels, np.arange(len(self.labels))
         outputs = apply(parameters, self.inputs)
         outputs -= outputs.max(axis=0)
@@ -624,12 +592,12 @@ class Problem:
         np.exp(outputs, out=outputs)
         totals = outputs.sum(axis=0)
         outputs /= totals
-        return np.log(totals, dtype=np.float64) - of_label, outputs, chosen
+        outputs[chosen] -= 1.0
+        return np.log(totals, dtype=np.float64) - of_label, outputs
 
     def value_and_gradient(self, parameters, strength):
         """The penalised objective and its gradient `(K, m)`."""
-        losses, excess, chosen = self._losses(parameters)
-        excess[chosen] -= 1.0
+        losses, excess = self.losses(parameters)
         excess *= self.weights.astype(excess.dtype)
         gradient = np.empty_like(parameters)
         if parameters.shape[1] > 2:
@@ -669,124 +637,6 @@ class Problem:
         return found.x.reshape(start.shape), found.status != 1
 
 
-class Validation:
-    """Held-out losses of fits with several strengths of the penalty.
-
-    Fits are in float32, start where those with the last strength ended, and end
-    early.
-
-    Args:
-        problem: A `Problem`.
-        cv: Number of folds, or None.
-        start: Parameters where the first fits start: temperature scaling.
-        most_folds: Number of folds that are held out at most.
-    """
-
-    def __init__(self, problem, cv, start, most_folds=math.inf):
-        self.start = start
-        count = len(problem.labels)
-        used = min(
-            max(int(LARGEST_FOLDS / (count * start.size)), 1), most_folds
-        )
-        self.pairs = []
-        if count > 1:
-            num_folds = min(cv or FOLDS, count)
-            self.pairs = [
-                (problem.take(rest, np.float32), problem.take(fold, np.float32))
-                for rest, fold in base.folds(problem.labels, num_folds)
-            ][: min(used, num_folds)]
-        self.weights = np.concatenate(
-            [fold.mass * fold.weights for _, fold in self.pairs] or [np.ones(1)]
-        )
-        self.starts = [start] * len(self.pairs)
-        self.start_losses = self._held_out()
-
-    def _held_out(self):
-        if not self.pairs:
-            return np.zeros(1)
-        return np.concatenate(
-            [
-                fold.losses(parameters)
-                for (_, fold), parameters in zip(
-                    self.pairs, self.starts, strict=True
-                )
-            ]
-        )
-
-    def losses(self, strength):
-        """The loss of each held-out example, with this strength."""
-        self.starts = [
-            rest.fit(start, strength, CV_ITERATIONS, CV_TOLERANCE)[0]
-            for (rest, _), start in zip(self.pairs, self.starts, strict=True)
-        ]
-        return self._held_out()
-
-    def middle(self):
-        """The mean of the last fits, close to the fit to all examples."""
-        return np.mean(self.starts or [self.start], axis=0)
-
-    def choose(self, strengths):
-        """Finds the strength of the smallest held-out loss.
-
-        Args:
-            strengths: Arrays `(K, m)`, the strongest first.
-
-        Returns:
-            The index of the best strength, a start for the fit to all examples,
-            and the held-out losses.
-        """
-        self.starts = [self.start] * len(self.pairs)
-        best, lowest, worse = (0, self.start, self.start_losses), math.inf, 0
-        for index, strength in enumerate(strengths if self.pairs else ()):
-            losses = self.losses(strength)
-            value = np.average(losses, weights=self.weights)
-            if value < lowest:
-                best, lowest, worse = (index, self.middle(), losses), value, 0
-                continue
-            worse += 1
-            if worse == PATIENCE or value > CLEARLY_WORSE * lowest:
-                break
-        return best
-
-
-def choose_strength(validation, unit):
-    """Searches the strength of structured scaling, from 1 on.
-
-    Weaker penalties are tried first, then stronger ones. A step is taken if it
-    lowers the held-out negative log-likelihood by more than one standard error:
-    on few examples, the smallest one is chosen by chance, and is often much too
-    weak.
-
-    Args:
-        validation: A `Validation`.
-        unit: The penalty of strength 1, in the shape of the parameters.
-
-    Returns:
-        The strength, a start for the fit to all examples, and the losses.
-    """
-    if not validation.pairs:
-        return 1.0, validation.start, validation.start_losses
-    best, losses = 0, validation.losses(unit)
-    start = validation.middle()
-    for direction in (-1, 1):
-        while WEAKEST <= best + direction <= STRONGEST:
-            other = validation.losses(STEP ** (best + direction) * unit)
-            if not is_clear(losses - other, validation.weights):
-                break
-            best, losses, start = best + direction, other, validation.middle()
-        if best != 0:
-            break
-    return STEP**best, start, losses
-
-
-def is_clear(decrease, weights, errors=1.0):
-    """Whether a weighted mean is larger than this many standard errors."""
-    weights = weights / weights.sum()
-    mean = weights @ decrease
-    error = np.sqrt(np.sum((weights * (decrease - mean)) ** 2))
-    return mean > errors * error
-
-
 def apply(parameters, inputs):
     """The affine map of inputs `(K, n)`, in their precision."""
     scale = parameters[:, :-1].astype(inputs.dtype)
@@ -795,21 +645,21 @@ def apply(parameters, inputs):
     return outputs
 
 
-def odir_strength(num_classes, off_diagonal, intercept):
-    """The strength of ODIR for each parameter, `(K, K + 1)`."""
-    each = off_diagonal / (num_classes * (num_classes - 1))
-    strength = np.full((num_classes, num_classes + 1), each)
-    np.fill_diagonal(strength, 0.0)
-    strength[:, -1] = intercept / num_classes
+def of_each(identity, diagonal, off_diagonal, bias):
+    """The strength for each parameter, in the shape of the identity."""
+    strength = np.where(identity != 0, diagonal, off_diagonal)
+    strength[:, -1] = bias
     return strength
 
 
-def structured_penalty(identity, count):
-    """The penalty of strength 1 for each parameter, in the identity's shape."""
-    num_classes = len(identity)
-    penalty = np.full_like(identity, num_classes / count)
-    if identity.shape[1] > 2:
-        off_diagonal = ~np.eye(*identity.shape, dtype=bool)
-        off_diagonal[:, -1] = False
-        penalty[off_diagonal] *= num_classes - 1
-    return penalty
+def is_clear(decrease, weights, errors):
+    """Whether a mean, with weights of sum 1, is that many standard errors."""
+    mean = weights @ decrease
+    return mean > errors * np.linalg.norm(weights * (decrease - mean))
+
+
+def number_or_none(name, value):
+    """Checks a number >= 0, or None for cross-validation."""
+    if value is None:
+        return None
+    return checks.number(name, value, low=0, closed=True)

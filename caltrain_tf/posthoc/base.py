@@ -1,23 +1,21 @@
 """Base classes of calibrators and prediction sets, and their JSON files."""
 
+import functools
 import json
-import os
+import pathlib
 import sys
-import uuid
 import warnings
 
 import keras
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.utils.validation import check_is_fitted
 
 from caltrain_tf import checks, inputs
 
-FORMAT = "caltrain_tf.posthoc"
-VERSION = 1
-# Layers after which probabilities are still probabilities.
-PASSING_ON = ("Cast", "Dropout", "Flatten", "Identity", "Reshape")
+FORMAT, VERSION = "caltrain_tf.posthoc", 1
 # Fewer binary logits may all lie in [0, 1] by chance.
 FEWEST_PROBABILITIES = 10
 
@@ -32,17 +30,14 @@ class Data:
     """
 
     def __init__(self, batches, from_probs):
-        self.batches = batches
+        self.batches = batches if callable(batches) else lambda: [batches]
         self.from_probs = from_probs
-        first = batches
-        if callable(batches):
-            first = next(batches(), None)
-            if first is None:
-                raise ValueError(
-                    "`logits` must hold at least one batch with an example "
-                    "that counts. Received: none"
-                )
-        _warn_of_probabilities(first)
+        first = next(iter(self.batches()), None)
+        if first is None:
+            raise ValueError(
+                "`logits` must hold at least one batch with an example that "
+                "counts. Received: none"
+            )
         self.num_classes = max(first.predictions.shape[1], 2)
 
     def each(self, function):
@@ -53,25 +48,17 @@ class Data:
                 change, and returns a tuple of arrays of m elements. Called from
                 several threads at once for large batches.
         """
-        if not callable(self.batches):
-            yield self._map(self.batches, function)
-            return
-        for number, examples in enumerate(self.batches()):
-            try:
-                yield self._map(examples, function)
-            except ValueError as error:
-                raise ValueError(f"In batch {number}: {error}") from error
-
-    def _map(self, examples, function):
-        results = examples.map(
-            lambda block, labels: function(
-                to_logits(block, self.from_probs), labels
+        for examples in self.batches():
+            results = examples.map(
+                lambda block, labels: function(
+                    to_logits(block, self.from_probs), labels
+                )
             )
-        )
-        weights = examples.weight
-        if weights is None:
-            weights = np.ones(len(results[0]))
-        return results, weights
+            weights = examples.weight
+            yield (
+                results,
+                np.ones(len(results[0])) if weights is None else (weights),
+            )
 
     def map(self, function):
         """The arrays of `each` for all examples, followed by the weights."""
@@ -88,12 +75,11 @@ class Data:
 
     def whole(self):
         """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
-        predictions, labels = self.batches.whole()
-        weights = self.batches.weight
+        (examples,) = self.batches()
+        predictions, labels = examples.whole()
+        weights = examples.weight
         if weights is None:
             weights = np.ones(len(labels))
-        # Large weights could overflow their sum.
-        weights = weights / weights.max()
         logits = to_logits(predictions, self.from_probs)
         return logits, labels, weights / weights.sum()
 
@@ -123,13 +109,12 @@ class PostHoc(BaseEstimator):
     """
 
     fitted_names = ()
+    takes_batches = False
 
     def __init__(self, *, from_probs, multi_label, ignore_class):
         self.from_probs = checks.flag("from_probs", from_probs)
         self.multi_label = checks.flag("multi_label", multi_label)
-        if ignore_class is not None:
-            ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
-        self.ignore_class = ignore_class
+        self.ignore_class = checks.ignore_class(ignore_class)
 
     def fit(self, logits, labels=None, sample_weight=None):
         """Fits to predictions and their labels.
@@ -138,28 +123,72 @@ class PostHoc(BaseEstimator):
             logits: Logits of one of the shapes above, or probabilities with
                 `from_probs=True`: an array, which may be memory-mapped, a
                 tensor, or anything else with `__array__`.
-            labels: Class ids, or one-hot rows.
+                `TemperatureScaling` also takes batches `(logits, labels)` or
+                `(logits, labels, sample_weight)`: a `tf.data.Dataset`, a list,
+                any other iterable that can be read several times, or a function
+                that returns an iterator. They are read once for each step of
+                the search, and not kept in memory.
+            labels: Class ids, or one-hot rows; left out for batches.
             sample_weight: Weights >= 0, of the examples' shape or of its first
                 axes. Only the ratios of weights matter.
 
         Returns:
             The object itself.
         """
-        data = self._read_data(logits, labels, sample_weight)
+        is_stream = is_dataset(logits) or (
+            labels is None and holds_batches(logits)
+        )
+        if is_stream and self.takes_batches:
+            examples = functools.partial(self._batches, logits)
+            is_twofold = labels is not None or sample_weight is not None
+            if is_twofold or hasattr(logits, "__next__"):
+                raise ValueError(
+                    "`labels` and `sample_weight` must be left out for "
+                    "batches, and `logits` must be an iterable that can be "
+                    "read several times, such as a dataset or a list. "
+                    f"Received: {type(logits).__name__}"
+                )
+        else:
+            examples = self._read(logits, labels, sample_weight)
+        data = Data(examples, self.from_probs)
         self._fit(data)
         self.num_classes_ = data.num_classes
         return self
 
-    def _read_data(self, logits, labels, sample_weight):
-        """`Data` of the arguments of `fit`."""
-        if labels is None:
-            _refuse_batches(logits, f"{type(self).__name__} needs arrays")
-            raise ValueError("`labels` must be given. Received: labels=None")
-        return Data(self._read(logits, labels, sample_weight), self.from_probs)
+    def _batches(self, batches):
+        """Yields the `inputs.Examples` of one pass."""
+        classes = None
+        batches = batches() if callable(batches) else batches
+        for number, batch in enumerate(batches):
+            if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+                raise ValueError(
+                    "`logits` must hold (logits, labels) or (logits, labels, "
+                    "sample_weight) batches. Received: a batch of type "
+                    f"{type(batch).__name__}"
+                )
+            try:
+                examples = self._read(*batch, may_be_empty=True)
+                received = examples.predictions.shape[1]
+                if classes not in (None, received):
+                    raise ValueError(
+                        f"`logits` must have {classes} classes, as before. "
+                        f"Received: {received} classes"
+                    )
+            except ValueError as error:
+                raise ValueError(f"In batch {number}: {error}") from error
+            classes = received
+            if examples.counts is None or examples.counts.any():
+                yield examples
 
     def _read(self, logits, labels=None, sample_weight=None, **options):
         """`inputs.Examples` of predictions."""
-        return inputs.read(
+        if is_dataset(logits):
+            raise ValueError(
+                "`logits` must be an array: only the fit of TemperatureScaling "
+                "takes batches. Map the layer of `as_layer()` over a dataset. "
+                f"Received: {type(logits).__name__}"
+            )
+        examples = inputs.read(
             logits,
             labels,
             from_logits=not self.from_probs,
@@ -170,10 +199,28 @@ class PostHoc(BaseEstimator):
             of_calibrator=True,
             **options,
         )
+        values = examples.predictions
+        # `read` sees probabilities of several classes.
+        is_binary = values.shape[1] == 1 and len(values) >= FEWEST_PROBABILITIES
+        if is_binary and not self.from_probs:
+            if np.all((values >= 0) & (values <= 1)):
+                checks.warn(
+                    "`logits` look like probabilities: all lie in [0, 1]. Pass "
+                    "logits, or construct the calibrator with "
+                    "`from_probs=True`."
+                )
+        return examples
+
+    def _read_new(self, logits):
+        """`inputs.Examples` of predictions without labels."""
+        check_is_fitted(self, "num_classes_")
+        examples = self._read(logits, needs_labels=False)
+        self._check_classes(examples.predictions.shape[1])
+        return examples
 
     def as_layer(self):
         """Returns a Keras layer that does the same and does not train."""
-        self._check_fitted()
+        check_is_fitted(self, "num_classes_")
         return self._layer(
             from_probs=self.from_probs, multi_label=self.multi_label
         )
@@ -185,7 +232,7 @@ class PostHoc(BaseEstimator):
             path: Path of the file. It never holds an incomplete file, because
                 the file is written under another name and then renamed.
         """
-        self._check_fitted()
+        check_is_fitted(self, "num_classes_")
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -196,58 +243,59 @@ class PostHoc(BaseEstimator):
                 for name in (*self.fitted_names, "num_classes_")
             },
         }
-        path = os.fspath(path)
-        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-        try:
-            with open(temporary, "x", encoding="utf-8") as file:
-                json.dump(content, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
+        path = pathlib.Path(path)
+        temporary = path.with_name(f"{path.name}.tmp")
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        temporary.replace(path)
+
+    def _restore(self, fitted):
+        """Sets what a fit has found, as it is in a file."""
+        names = {*self.fitted_names, "num_classes_"}
+        if set(fitted) != names:
+            raise ValueError(f"{sorted(fitted)} should be {sorted(names)}")
+        for name, value in fitted.items():
+            array = np.asarray(value)
+            if array.dtype.kind not in "fi" or not np.all(np.isfinite(array)):
+                raise ValueError(f"{name}={value!r} should be finite numbers")
+            setattr(self, name, array if array.ndim else array.item())
+        checks.count("num_classes_", self.num_classes_, low=2)
+        self._check_fitted_values()
 
     def set_params(self, **params):
         """Sets options, checked as the constructor checks them."""
-        unknown = set(params) - set(self.get_params())
-        if unknown:
-            raise ValueError(
-                f"`params` must be options of {type(self).__name__}. "
-                f"Received: {sorted(unknown)}"
-            )
-        checked = type(self)(**{**self.get_params(), **params})
-        return super().set_params(**{k: getattr(checked, k) for k in params})
+        super().set_params(**params)
+        self.__init__(**self.get_params())
+        return self
 
     def __repr__(self):
         """Returns the options that are not defaults, and the fitted values."""
         default = type(self)().get_params()
-        shown = {
-            name: repr(value)
+        shown = [
+            f"{name}={value!r}"
             for name, value in self.get_params().items()
             if value != default[name]
-        }
-        for name in self.fitted_names if self.__sklearn_is_fitted__() else ():
+        ]
+        for name in self.fitted_names if hasattr(self, "num_classes_") else ():
             value = np.asarray(getattr(self, name))
-            shown[name] = (
-                np.array2string(value, precision=6, separator=", ")
-                if value.size <= 4
-                else f"<{' x '.join(map(str, value.shape))}>"
-            )
-        listed = ", ".join(f"{name}={value}" for name, value in shown.items())
-        return f"{type(self).__name__}({listed})"
-
-    def __sklearn_is_fitted__(self):
-        """Whether `fit` was called, for scikit-learn."""
-        return all(hasattr(self, name) for name in self.fitted_names)
+            text = f"<{' x '.join(map(str, value.shape))}>"
+            if value.size <= 4:
+                text = np.array2string(value, precision=6, separator=", ")
+            shown.append(f"{name}={text}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _extend(self, model, name, finish=lambda output: output):
         """A functional model that ends in the layer, then in `finish`."""
-        output = _single_output(model)
-        self._check_activation(output)
-        self._check_classes(output.shape[-1])
         layer = self.as_layer()
+        outputs = getattr(model, "outputs", None) or []
+        if len(outputs) != 1 or len(outputs[0].shape) < 2:
+            raise ValueError(
+                "`model` must be a functional or a built sequential model with "
+                "one output (batch, ..., classes). For any other model, call "
+                "the layer of `as_layer()` on the logits. Received: a "
+                f"{type(model).__name__} with {len(outputs)} known outputs"
+            )
+        self._check_activation(outputs[0])
+        self._check_classes(outputs[0].shape[-1])
         names = {each.name for each in model.layers}
         stem, number = layer.name, 0
         while layer.name in names:
@@ -255,39 +303,12 @@ class PostHoc(BaseEstimator):
             layer.name = f"{stem}_{number}"
         # `input` keeps a dict of inputs. That of a sequential model is missing
         # before it is called, and another model's if it is part of one.
-        inputs = model.inputs[0]
-        if not isinstance(model, keras.Sequential):
-            inputs = model.input
+        is_sequential = isinstance(model, keras.Sequential)
         return keras.Model(
-            inputs, finish(layer(output)), name=f"{model.name}_{name}"
+            model.inputs[0] if is_sequential else model.input,
+            finish(layer(outputs[0])),
+            name=f"{model.name}_{name}",
         )
-
-    def _read_new(self, logits):
-        """`inputs.Examples` of predictions without labels."""
-        self._check_fitted()
-        _refuse_batches(logits, "map the layer of `as_layer()` over a dataset")
-        examples = self._read(logits, needs_labels=False)
-        self._check_classes(examples.predictions.shape[1])
-        _warn_of_probabilities(examples)
-        return examples
-
-    def _check_fitted(self):
-        if not self.__sklearn_is_fitted__():
-            raise ValueError(
-                f"This {type(self).__name__} is not fitted yet: call "
-                "`fit(logits, labels)` first."
-            )
-
-    def _check_classes(self, num_classes):
-        """Raises if the last axis has other classes than `fit` has seen."""
-        if self.multi_label or num_classes == 1:
-            num_classes = 2
-        if num_classes not in (None, self.num_classes_):
-            raise ValueError(
-                f"`logits` must have the {self.num_classes_} classes that "
-                f"{type(self).__name__} was fitted to. "
-                f"Received: {num_classes} classes"
-            )
 
     def _check_activation(self, output):
         """Raises if the activation of a model contradicts `from_probs`."""
@@ -304,6 +325,17 @@ class PostHoc(BaseEstimator):
                 "`model` must return probabilities for a calibrator with "
                 "`from_probs=True`. Received: a model that ends without an "
                 "activation"
+            )
+
+    def _check_classes(self, num_classes):
+        """Raises if the last axis has other classes than `fit` has seen."""
+        if self.multi_label or num_classes == 1:
+            num_classes = 2
+        if num_classes not in (None, self.num_classes_):
+            raise ValueError(
+                f"`logits` must have the {self.num_classes_} classes that "
+                f"{type(self).__name__} was fitted to. "
+                f"Received: {num_classes} classes"
             )
 
 
@@ -324,7 +356,16 @@ class Calibrator(ClassifierMixin, PostHoc):
             A NumPy array of the shape of `logits`, float64 for float64 and
             float32 otherwise.
         """
-        return self._apply(logits, _as_logits)
+        examples = self._read_new(logits)
+        is_binary = examples.predictions.shape[1] == 1
+
+        def of_block(block, _):
+            calibrated = self._transform(to_logits(block, self.from_probs))
+            if is_binary:
+                calibrated = calibrated[:, 1:] - calibrated[:, :1]
+            return (calibrated,)
+
+        return examples.map(of_block)[0].reshape(np.shape(logits))
 
     def predict_proba(self, logits):
         """Returns calibrated probabilities, like `transform`.
@@ -333,16 +374,23 @@ class Calibrator(ClassifierMixin, PostHoc):
         `(..., 1)`, and those of `multi_label=True`, become the probability of
         class 1.
         """
-        return self._apply(logits, _as_probabilities)
+        calibrated = self.transform(logits)
+        if self._is_binary(calibrated):
+            return expit(calibrated)
+        return softmax(calibrated, axis=-1)
 
     def predict(self, logits):
         """Returns the most probable classes, `(...)` or `(..., L)`."""
         calibrated = self.transform(logits)
-        if self.multi_label or calibrated.ndim == 1:
-            return (calibrated > 0).astype(np.int64)
-        if calibrated.shape[-1] == 1:
-            return (calibrated[..., 0] > 0).astype(np.int64)
-        return calibrated.argmax(axis=-1)
+        if not self._is_binary(calibrated):
+            return calibrated.argmax(axis=-1)
+        if calibrated.ndim > 1 and not self.multi_label:
+            calibrated = calibrated[..., 0]
+        return (calibrated > 0).astype(np.int64)
+
+    def _is_binary(self, outputs):
+        is_one = len(outputs.shape) == 1 or outputs.shape[-1] == 1
+        return self.multi_label or is_one
 
     @property
     def classes_(self):
@@ -363,7 +411,6 @@ class Calibrator(ClassifierMixin, PostHoc):
         Returns:
             A functional `keras.Model`.
         """
-        self._check_fitted()
         if probabilities is None:
             probabilities = self.from_probs
         probabilities = checks.flag("probabilities", probabilities)
@@ -371,25 +418,10 @@ class Calibrator(ClassifierMixin, PostHoc):
         def finish(output):
             if not probabilities:
                 return output
-            is_binary = self.multi_label or output.shape[-1] == 1
-            activation = "sigmoid" if is_binary else "softmax"
+            activation = "sigmoid" if self._is_binary(output) else "softmax"
             return keras.layers.Activation(activation, dtype="float32")(output)
 
         return self._extend(model, "calibrated", finish)
-
-    def _apply(self, logits, finish):
-        """Calibrates and then applies `_as_logits` or `_as_probabilities`."""
-        examples = self._read_new(logits)
-        is_binary = examples.predictions.shape[1] == 1
-        (result,) = examples.map(
-            lambda block, _: (
-                finish(
-                    self._transform(to_logits(block, self.from_probs)),
-                    is_binary,
-                ),
-            )
-        )
-        return result.reshape(np.shape(logits))
 
 
 def to_logits(predictions, from_probs):
@@ -407,12 +439,11 @@ def is_dataset(values):
     )
 
 
-def may_hold_batches(values):
-    """Whether it is an iterable that is no array."""
-    is_iterable = hasattr(values, "__iter__") and not hasattr(
-        values, "__array__"
-    )
-    return is_iterable and not isinstance(values, str | bytes | dict)
+def holds_batches(values):
+    """Whether it is a function, or an iterable that is no array."""
+    if isinstance(values, str | bytes | dict) or hasattr(values, "__array__"):
+        return False
+    return callable(values) or hasattr(values, "__iter__")
 
 
 def folds(labels, num_folds, seed=0):
@@ -431,132 +462,29 @@ def folds(labels, num_folds, seed=0):
 
 
 def read_file(path, classes):
-    """Reads what `Calibrator.save` wrote; see `ct.posthoc.load`.
-
-    Args:
-        path: Path of the file.
-        classes: The calibrators' classes by name.
-
-    Returns:
-        A fitted calibrator.
-    """
+    """Reads what `save` wrote, of one of the classes by name."""
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except ValueError as error:
-        raise ValueError(
-            "`path` must be a whole JSON file written by `save`. "
-            f"Received: {path}, where {error}"
-        ) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(
-            f"`path` must be a file written by `save`. Received: {path}, "
-            f"which has no format={FORMAT!r}"
-        )
-    if content.get("version") != VERSION:
-        raise ValueError(
-            f"`path` must be of version {VERSION}, which this release of "
-            f"caltrain_tf reads. Received: version={content.get('version')!r} "
-            f"in {path}"
-        )
-    name = content.get("class")
-    if not isinstance(name, str) or name not in classes:
-        raise ValueError(
-            f"`path` must hold one of {', '.join(classes)}. "
-            f"Received: class={name!r} in {path}"
-        )
-    try:
-        calibrator = classes[name](**content["options"])
-        _restore(calibrator, content["fitted"])
+        content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        kind = content["format"], content["version"]
+        if kind != (FORMAT, VERSION):
+            raise ValueError(f"{kind} should be {(FORMAT, VERSION)}")
+        calibrator = classes[content["class"]](**content["options"])
+        calibrator._restore(content["fitted"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"`path` must hold a complete {name}. Received: {path}, where "
-            f"{type(error).__name__}: {error}"
+            "`path` must be a file that `save` of this version wrote. "
+            f"Received: {path}, where {type(error).__name__}: {error}"
         ) from error
     return calibrator
 
 
-def _restore(calibrator, fitted):
-    expected = {*calibrator.fitted_names, "num_classes_"}
-    if set(fitted) != expected:
-        raise ValueError(
-            f"the fitted numbers must be {sorted(expected)}, but they are "
-            f"{sorted(fitted)}"
-        )
-    for name, value in fitted.items():
-        array = np.asarray(value)
-        if array.dtype.kind not in "fi" or not np.all(np.isfinite(array)):
-            raise ValueError(f"{name}={value!r} is not made of finite numbers")
-        setattr(calibrator, name, array if array.ndim else array.item())
-    checks.count("num_classes_", calibrator.num_classes_, low=2)
-    calibrator._check_fitted_values()
-
-
-def _single_output(model):
-    """The only output of a functional model, or an error."""
-    outputs = getattr(model, "outputs", None)
-    if not isinstance(outputs, list | tuple) or len(outputs) != 1:
-        kind = type(model).__name__
-        count = "no" if not outputs else str(len(outputs))
-        raise ValueError(
-            "`model` must be a functional or a built sequential model with one "
-            "output. For a subclassed model, or one of several outputs, call "
-            "the layer of `as_layer()` on the logits. "
-            f"Received: a {kind} with {count} known outputs"
-        )
-    if len(outputs[0].shape) < 2:
-        raise ValueError(
-            "`model` must have an output (batch, ..., classes). "
-            f"Received: an output of the shape {outputs[0].shape}"
-        )
-    return outputs[0]
-
-
 def _activation_of(output):
     """The name of the activation that a Keras tensor comes from, or None."""
-    operation, node, _ = output._keras_history
-    if hasattr(operation, "outputs") and hasattr(operation, "layers"):
+    operation = output._keras_history.operation
+    if isinstance(operation, keras.Model):
         return _activation_of(operation.outputs[0])
-    kind = type(operation).__name__
-    if kind in ("Softmax", "Sigmoid"):
-        return kind.lower()
-    activation = getattr(operation, "activation", None)
+    activation = getattr(operation, "activation", type(operation))
     name = getattr(activation, "__name__", type(activation).__name__).lower()
-    is_nothing = kind == "Activation" and name == "linear"
-    if is_nothing or kind in PASSING_ON:
-        inputs = operation._inbound_nodes[node].input_tensors
-        return _activation_of(inputs[0])
-    return name if activation is not None else None
-
-
-def _as_logits(calibrated, is_binary):
-    """Calibrated logits `(n, K)`, or the one of class 1 against class 0."""
-    return calibrated[:, 1:] - calibrated[:, :1] if is_binary else calibrated
-
-
-def _as_probabilities(calibrated, is_binary):
-    """Calibrated probabilities `(n, K)`, or that of class 1."""
-    return softmax(calibrated, axis=1)[:, 1 if is_binary else 0 :]
-
-
-def _refuse_batches(logits, reason):
-    # Lists and tuples may hold the numbers of an array.
-    if may_hold_batches(logits) and not isinstance(logits, list | tuple):
-        raise ValueError(
-            f"`logits` must be an array: {reason}. "
-            f"Received: {type(logits).__name__}"
-        )
-
-
-def _warn_of_probabilities(examples):
-    """Warns if binary logits look like probabilities; `read` sees others."""
-    values = examples.predictions
-    if not examples.from_logits or values.shape[1] > 1:
-        return
-    if len(values) >= FEWEST_PROBABILITIES and np.all(
-        (values >= 0) & (values <= 1)
-    ):
-        checks.warn(
-            "`logits` look like probabilities: all lie in [0, 1]. Pass logits, "
-            "or construct the calibrator with `from_probs=True`."
-        )
+    # What is before such a layer is not known.
+    is_nothing = isinstance(operation, keras.layers.Activation)
+    return None if is_nothing and name == "linear" else name

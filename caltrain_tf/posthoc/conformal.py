@@ -142,7 +142,6 @@ class ConformalSets(base.PostHoc):
         Returns:
             A functional `keras.Model` that returns booleans.
         """
-        self._check_fitted()
         return self._extend(model, "sets")
 
     def _fit(self, data):

@@ -1,16 +1,16 @@
-"""Temperature scaling, by likelihood or by calibration error, and mixtures.
+"""Temperature scaling, by likelihood or by calibration error.
 
-With d = logits - their maximum, in units of the largest difference in any row,
-and b the inverse temperature in these units, the negative log-likelihood of a
-row is log(sum(exp(b d))) - b d[label]. It is convex in b.
+With d = logits minus the largest of their row, in units of the largest
+difference in any row, and b the inverse temperature in these units, the
+negative log-likelihood of a row is log(sum(exp(b d))) - b d[label]. It is
+convex in b.
 """
 
 import math
 
 import numpy as np
-from scipy.optimize import brentq, minimize, minimize_scalar
-from scipy.special import log_softmax, softmax
-from sklearn.exceptions import ConvergenceWarning
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import softmax
 
 from caltrain_tf import checks, inputs, layers
 from caltrain_tf.metrics.binned import error_of_confidence
@@ -24,7 +24,6 @@ UNIFORM, SATURATED = 1e-4, 1e7
 LOWEST, HIGHEST = 1e-9, 1e30
 # A Newton step of this relative size leaves an error of about its square.
 TOLERANCE = 1e-6
-MAX_STEPS = 100
 # Distance of the log temperatures at which a calibration error is computed.
 SMOOTH_STEP, JUMPING_STEP = 0.04, 0.02
 # The smallest bin mass that is divided by, as in `losses.sb_ece`.
@@ -71,7 +70,6 @@ class TemperatureScaling(base.Calibrator):
             the error alone. By default 2 num_bins / N for `"sb_ece"`, with the
             effective N of weighted examples, and 0 for `"hb_ece"`.
         from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -95,6 +93,7 @@ class TemperatureScaling(base.Calibrator):
     """
 
     fitted_names = ("temperature_",)
+    takes_batches = True
 
     def __init__(
         self,
@@ -125,124 +124,71 @@ class TemperatureScaling(base.Calibrator):
             )
         self.likelihood_weight = likelihood_weight
 
-    def fit(self, logits, labels=None, sample_weight=None):
-        """Fits to predictions and their labels.
-
-        Args:
-            logits: Logits of one of the shapes above, or probabilities with
-                `from_probs=True`: an array, which may be memory-mapped, a
-                tensor, or anything else with `__array__`. Or batches
-                `(logits, labels)` or `(logits, labels, sample_weight)`: a
-                `tf.data.Dataset`, a list, any other iterable that can be read
-                several times, or a function that returns an iterator. They are
-                read once for each step of the search, and not kept in memory.
-            labels: Class ids, or one-hot rows; left out for batches.
-            sample_weight: Weights >= 0, of the examples' shape or of its first
-                axes. Only the ratios of weights matter.
-
-        Returns:
-            The object itself.
-        """
-        return super().fit(logits, labels, sample_weight)
-
-    def _read_data(self, logits, labels, sample_weight):
-        if labels is not None and not base.is_dataset(logits):
-            return super()._read_data(logits, labels, sample_weight)
-        for name, value in (
-            ("labels", labels),
-            ("sample_weight", sample_weight),
-        ):
-            if value is not None:
-                raise ValueError(
-                    f"`{name}` must be left out when `logits` holds batches. "
-                    f"Received: {name}={type(value).__name__}"
-                )
-        if not (callable(logits) or base.may_hold_batches(logits)):
-            raise ValueError(
-                "`labels` must be given unless `logits` is a dataset, or "
-                "another iterable, of (logits, labels) batches. "
-                f"Received: labels=None, logits={type(logits).__name__}"
-            )
-        if hasattr(logits, "__next__"):
-            raise ValueError(
-                "`logits` must be an iterable that can be read several times, "
-                "such as a dataset or a list. "
-                f"Received: {type(logits).__name__}"
-            )
-        return base.Data(lambda: self._batches(logits), self.from_probs)
-
-    def _batches(self, batches):
-        """Yields the `inputs.Examples` of one pass."""
-        if base.is_dataset(batches):
-            batches = batches.as_numpy_iterator()
-        elif callable(batches):
-            batches = batches()
-        num_classes = None
-        for number, batch in enumerate(batches):
-            if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-                raise ValueError(
-                    "`logits` must hold (logits, labels) or (logits, labels, "
-                    "sample_weight) batches. Received: a batch of type "
-                    f"{type(batch).__name__}"
-                )
-            try:
-                examples = self._read(*batch, may_be_empty=True)
-            except ValueError as error:
-                raise ValueError(f"In batch {number}: {error}") from error
-            # While the next batch is read, this one is the only other.
-            del batch
-            if examples.counts is not None and not examples.counts.any():
-                continue
-            width = examples.predictions.shape[1]
-            if width != (num_classes or width):
-                raise ValueError(
-                    f"In batch {number}: `logits` must have {num_classes} "
-                    f"classes, as before. Received: {width} classes"
-                )
-            num_classes = width
-            yield examples
-            del examples
-
     def _fit(self, data):
-        survey = Survey(data)
-        inverse = survey.without_optimum()
-        if inverse is None and self.objective == "nll":
-            inverse = survey.most_likely()
-        elif inverse is None:
-            inverse = self._smallest_error(survey)
-        self.temperature_ = float(survey.unit / inverse)
+        if self.objective == "nll":
+            self.temperature_ = best_temperature(data)
+            return
+        passes = Passes(data)
+        inverse = passes.without_optimum()
+        if inverse is None:
+            inverse = self._smallest_error(passes)
+        self.temperature_ = float(passes.unit / inverse)
 
-    def _smallest_error(self, survey):
+    def _smallest_error(self, passes):
+        """The b of the best value on a grid, and then between its points."""
         weight, step = self.likelihood_weight, SMOOTH_STEP
         if self.objective == "hb_ece":
             weight, step = weight or 0.0, JUMPING_STEP
         elif weight is None:
-            weight = 2 * self.num_bins / survey.count
+            weight = 2 * self.num_bins / passes.count
 
         def evaluate(position):
-            """The value at log b, and what it cannot fall below beyond."""
-            confidence, correct, nll, weights = survey.at(math.exp(position))
+            """The value at log b, its share of the NLL, and the gap."""
+            confidence, correct, nll, mass = passes.at(math.exp(position))
             if self.objective == "hb_ece":
                 error = error_of_confidence(
-                    confidence, correct, self.num_bins, weight=weights
+                    confidence, correct, self.num_bins, weight=mass
                 )
             else:
                 error = soft_binned_error(
                     confidence,
                     correct,
-                    weights,
+                    mass,
                     self.num_bins,
                     self.soft_temperature,
                     self.binning,
                 )
-            # No binned error is below |mean confidence - accuracy|, and the
-            # confidence grows with b.
-            gap = np.average(confidence - correct, weights=weights)
-            share = weight * np.average(nll, weights=weights)
-            return error**2 + share, (gap, share)
+            share = weight * np.average(nll, weights=mass)
+            gap = np.average(confidence - correct, weights=mass)
+            return error**2 + share, share, gap
 
-        position = math.log(survey.most_likely(warns=False))
-        return math.exp(lowest(evaluate, position, step))
+        start = math.log(passes.most_likely())
+        first = evaluate(start)
+        values = {start: first[0]}
+        for direction in (1, -1):
+            position, (_, share, gap) = start, first
+            # Away from the most likely b, shares grow, and the gap of mean
+            # confidence and accuracy grows with b. No error is below this gap.
+            while share + max(direction * gap, 0.0) ** 2 < min(values.values()):
+                position += direction * step
+                if not math.log(UNIFORM) < position < math.log(SATURATED):
+                    break
+                values[position], share, gap = evaluate(position)
+        best = min(values, key=values.get)
+        if best in (min(values), max(values)) and len(values) > 1:
+            checks.warn(
+                "The calibration error falls up to the last temperature that "
+                "was tried."
+            )
+        if self.objective == "hb_ece":
+            fine = np.linspace(best - step, best + step, 81)
+            return math.exp(min((best, *fine), key=lambda x: evaluate(x)[0]))
+        found = minimize_scalar(
+            lambda x: evaluate(x)[0],
+            bounds=(best - step, best + step),
+            options={"xatol": 1e-7},
+        )
+        return math.exp(found.x if found.fun <= values[best] else best)
 
     def _transform(self, logits):
         return logits * logits.dtype.type(1.0 / self.temperature_)
@@ -256,110 +202,22 @@ class TemperatureScaling(base.Calibrator):
         checks.number("temperature_", self.temperature_, low=0)
 
 
-class EnsembleTemperatureScaling(base.Calibrator):
-    """Mixes tempered, plain and uniform predictions.
-
-        p = w_1 softmax(logits / T) + w_2 softmax(logits) + w_3 / K
-
-    T is the temperature of temperature scaling. With this T, the weights, which
-    are at least 0 and sum to 1, minimise the negative log-likelihood. The
-    predicted classes stay the same. Calibrated logits are log p.
-
-    Args:
-        from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
-
-    Attributes:
-        temperature_: The temperature T.
-        weights_: The weights w, `(3,)`.
-
-    Example:
-        >>> import numpy as np
-        >>> import caltrain_tf as ct
-        >>> logits = np.array([[9.0, 0.0], [0.0, 9.0], [1.0, 0.0], [9.0, 0.0]])
-        >>> scaler = ct.posthoc.EnsembleTemperatureScaling()
-        >>> scaler.fit(logits, [0, 1, 0, 1]).weights_.round(2).tolist()
-        [0.0, 0.44, 0.56]
-
-    Reference:
-        Zhang et al., "Mix-n-Match: Ensemble and Compositional Methods for
-        Uncertainty Calibration in Deep Learning", 2020.
-    """
-
-    fitted_names = ("temperature_", "weights_")
-
-    def __init__(
-        self, *, from_probs=False, multi_label=False, ignore_class=None
-    ):
-        super().__init__(
-            from_probs=from_probs,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
-        )
-
-    def _fit(self, data):
-        self.temperature_ = best_temperature(data)
-
-        def of_label(logits, labels):
-            rows = np.arange(len(labels)), labels
-            return tuple(
-                log_softmax(logits / logits.dtype.type(t), axis=1)[rows]
-                for t in (self.temperature_, 1.0)
-            )
-
-        tempered, plain, weights = data.map(of_label)
-        uniform = np.full_like(plain, -np.log(data.num_classes))
-        self.weights_ = mixture_weights(
-            np.stack([tempered, plain, uniform]).astype(np.float64), weights
-        )
-
-    def _transform(self, logits):
-        with np.errstate(divide="ignore"):
-            logs = np.log(self.weights_).astype(logits.dtype)
-        scale = logits.dtype.type(1.0 / self.temperature_)
-        mixed = log_softmax(logits * scale, axis=1) + logs[0]
-        np.logaddexp(mixed, log_softmax(logits, axis=1) + logs[1], out=mixed)
-        uniform = logs[2] - logits.dtype.type(np.log(logits.shape[1]))
-        return np.logaddexp(mixed, uniform, out=mixed)
-
-    def _layer(self, **options):
-        return layers.EnsembleTemperature(
-            self.temperature_,
-            self.weights_,
-            name="ensemble_temperature",
-            **options,
-        )
-
-    def _check_fitted_values(self):
-        checks.number("temperature_", self.temperature_, low=0)
-        weights = self.weights_
-        is_mixture = np.shape(weights) == (3,) and np.min(weights) >= 0
-        if not is_mixture or abs(np.sum(weights) - 1) > 1e-6:
-            raise ValueError(
-                "`weights_` must hold three numbers >= 0 that sum to 1. "
-                f"Received: weights_={weights}"
-            )
-
-
 def best_temperature(data):
     """The temperature of the smallest negative log-likelihood."""
-    survey = Survey(data)
-    inverse = survey.without_optimum() or survey.most_likely()
-    return float(survey.unit / inverse)
+    passes = Passes(data)
+    inverse = passes.without_optimum() or passes.most_likely(warns=True)
+    return float(passes.unit / inverse)
 
 
-class Survey:
-    """What one pass tells of the data, and further passes at a temperature.
+class Passes:
+    """What one pass over the data tells, and further passes at a temperature.
 
     Attributes:
         unit: The largest difference of two logits of a row. Logits are in this
             unit here, so that no sum overflows.
         count: Effective number of examples.
-        separable: Whether every label has the largest logit of its row.
-        slope: Slope of the mean negative log-likelihood at b = 0.
-        curvature: Its curvature at b = 0.
+        is_separable: Whether every label has the largest logit of its row.
+        slope: Slope of the negative log-likelihood at b = 0, not in units.
     """
 
     def __init__(self, data):
@@ -367,46 +225,43 @@ class Survey:
 
         def of_rows(logits, labels):
             largest = logits.max(axis=1).astype(np.float64)
-            return (
-                largest - logits.min(axis=1),
-                largest - logits[np.arange(len(labels)), labels],
-            )
+            of_label = inputs.at_class(logits, labels)
+            mean = logits.mean(axis=1, dtype=np.float64)
+            ranges = largest - logits.min(axis=1)
+            return ranges, largest > of_label, mean - of_label
 
-        self.unit, self.separable, mass, squares = 0.0, True, 0.0, 0.0
+        self.unit, self.is_separable = 0.0, True
+        sums = np.zeros(3)
         with np.errstate(over="ignore"):
-            for (ranges, missing), weights in data.each(of_rows):
+            for (ranges, is_wrong, slopes), weights in data.each(of_rows):
                 self.unit = max(self.unit, ranges.max())
-                self.separable &= not missing.any()
-                mass += weights.sum()
-                squares += weights @ weights
+                self.is_separable &= not is_wrong.any()
+                sums += weights.sum(), weights @ weights, weights @ slopes
         if self.unit == np.inf:
             raise ValueError(
                 "`logits` must not differ by more than the largest float64. "
                 "Received: an infinite difference in a row"
             )
+        mass, squares, self.slope = sums
         self.count = mass**2 / squares
-        if self.unit:
-            _, self.slope, self.curvature = self.likelihood(0.0)
 
-    def shift(self, logits):
-        """Logits minus the largest of their row, in units of `unit`."""
-        scaled = logits * logits.dtype.type(1.0 / self.unit)
-        scaled -= scaled.max(axis=1, keepdims=True)
-        return scaled
+    def _powers(self, logits, inverse):
+        """Differences to the largest logit in units, and exponentials."""
+        shifted = logits * logits.dtype.type(1.0 / self.unit)
+        shifted -= shifted.max(axis=1, keepdims=True)
+        powers = np.exp(shifted * shifted.dtype.type(inverse))
+        return shifted, powers, powers.sum(axis=1, dtype=np.float64)
 
-    def likelihood(self, inverse):
-        """Mean negative log-likelihood at b, its slope and its curvature."""
+    def derivatives(self, inverse):
+        """Slope and curvature of the mean negative log-likelihood at b."""
 
         def of_rows(logits, labels):
-            shifted = self.shift(logits)
-            of_label = shifted[np.arange(len(labels)), labels]
-            powers = np.exp(shifted * shifted.dtype.type(inverse))
-            total = powers.sum(axis=1, dtype=np.float64)
+            shifted, powers, total = self._powers(logits, inverse)
             powers *= shifted
             mean = powers.sum(axis=1, dtype=np.float64) / total
             square = np.einsum("ij,ij->i", powers, shifted) / total
-            nll = np.log(total) - inverse * of_label.astype(np.float64)
-            return nll, mean - of_label, np.maximum(square - mean**2, 0.0)
+            slope = mean - inputs.at_class(shifted, labels)
+            return slope, np.maximum(square - mean**2, 0.0)
 
         return self.data.mean(of_rows)
 
@@ -414,11 +269,9 @@ class Survey:
         """Confidence, correctness, NLL and weight of each example at b."""
 
         def of_rows(logits, labels):
-            shifted = self.shift(logits)
-            of_label = shifted[np.arange(len(labels)), labels]
-            powers = np.exp(shifted * shifted.dtype.type(inverse))
-            total = powers.sum(axis=1, dtype=np.float64)
-            nll = np.log(total) - inverse * of_label.astype(np.float64)
+            shifted, _, total = self._powers(logits, inverse)
+            of_label = inputs.at_class(shifted, labels).astype(np.float64)
+            nll = np.log(total) - inverse * of_label
             return 1.0 / total, shifted.argmax(axis=1) == labels, nll
 
         return self.data.map(of_rows)
@@ -429,7 +282,7 @@ class Survey:
             self.unit = 1.0
             self._warn("All logits of each row are equal", 1.0)
             return 1.0
-        if not self.separable:
+        if not self.is_separable:
             return None
         # Laplace's rule of succession: the probability that the next prediction
         # is correct after n correct ones.
@@ -444,15 +297,16 @@ class Survey:
         inverse = SATURATED
         if excess(high) > 0:
             inverse = math.exp(brentq(excess, low, high, xtol=1e-6))
-        reason = "No example is misclassified, so that 0 would be best"
-        self._warn(reason, inverse)
+        self._warn(
+            "No example is misclassified, so that 0 would be best", inverse
+        )
         return inverse
 
-    def most_likely(self, warns=True):
+    def most_likely(self, warns=False):
         """The b of the smallest negative log-likelihood.
 
-        Newton's method in log b, and bisection of a bracket where a Newton step
-        leaves the bracket or steps do not shrink.
+        Newton's method in log b, from a temperature of 1. The bracket is halved
+        instead where a step leaves it, or steps do not shrink.
         """
         if self.slope >= 0:
             # To three digits, the predictions are uniform.
@@ -461,30 +315,18 @@ class Survey:
                 self._warn("The logits say nothing about the labels", inverse)
             return inverse
         low, high = math.log(LOWEST), math.log(HIGHEST)
-        position = math.log(-self.slope / self.curvature)
-        last = step = high - low
-        for _ in range(MAX_STEPS):
+        position = min(max(math.log(self.unit), low), high)
+        before, last = math.inf, math.inf
+        while last > TOLERANCE:
             inverse = math.exp(position)
-            _, slope, curvature = self.likelihood(inverse)
-            if slope < 0:
-                low = position
-            else:
-                high = position
+            slope, curvature = self.derivatives(inverse)
+            low, high = (position, high) if slope < 0 else (low, position)
             change = inverse * curvature
-            before, last = last, step
             step = -slope / change if change > 0 else math.inf
-            is_slow = 2 * abs(step) > abs(before)
-            if is_slow or not low <= position + step <= high:
+            if 2 * abs(step) > before or not low <= position + step <= high:
                 step = (low + high) / 2 - position
             position += step
-            if abs(step) < TOLERANCE:
-                return math.exp(position)
-        if warns:
-            checks.warn(
-                f"The temperature did not converge in {MAX_STEPS} steps. "
-                f"Using {self.unit * math.exp(-position):g}.",
-                ConvergenceWarning,
-            )
+            before, last = last, abs(step)
         return math.exp(position)
 
     def _warn(self, reason, inverse):
@@ -494,61 +336,24 @@ class Survey:
         )
 
 
-def lowest(evaluate, start, step):
-    """The position of the lowest value on a grid, and then between its cells.
-
-    Args:
-        evaluate: Function of log b that returns the value and `(gap, share)`.
-        start: The most likely log b; on both sides of it, shares rise.
-        step: Distance of the grid.
-    """
-    value, bound = evaluate(start)
-    values = {start: value}
-    for direction in (1, -1):
-        position, (gap, share) = start, bound
-        # The gap grows with b: if it grows in this direction, no value beyond
-        # is below its square.
-        while share + max(direction * gap, 0.0) ** 2 < min(values.values()):
-            position += direction * step
-            if not math.log(UNIFORM) < position < math.log(SATURATED):
-                break
-            values[position], (gap, share) = evaluate(position)
-    best = min(values, key=values.get)
-    if best in (min(values), max(values)) and len(values) > 1:
-        checks.warn(
-            "The calibration error falls up to the last temperature that was "
-            "tried."
-        )
-    if step == JUMPING_STEP:
-        fine = np.linspace(best - step, best + step, 81)
-        return min((best, *fine), key=lambda x: evaluate(x)[0])
-    found = minimize_scalar(
-        lambda x: evaluate(x)[0],
-        bounds=(best - step, best + step),
-        method="bounded",
-        options={"xatol": 1e-7},
-    )
-    return found.x if found.fun <= values[best] else best
-
-
 def soft_binned_error(
     confidence, correct, weight, num_bins, temperature, binning
 ):
     """SB-ECE in the l2 norm over soft bins on [0, 1]; see `losses.sb_ece`.
 
-    Both kinds of bins need only the sums of u, u c, u a and u c^2 over the
-    examples, where u is the membership, c the confidence and a is 1 for a
-    correct prediction. For a bin of accuracy A,
+    With memberships u, confidences c and the accuracy A of a bin,
     sum u (A - c)^2 = A^2 sum u - 2 A sum u c + sum u c^2.
     """
     centres = (np.arange(num_bins) + 0.5) / num_bins
     weight = weight * (len(weight) / weight.sum())
+    columns = np.stack(
+        [np.ones_like(confidence), confidence, correct, confidence**2]
+    )
 
-    def block(start, stop):
-        c, a = confidence[start:stop], correct[start:stop]
-        member = softmax(-((c[:, None] - centres) ** 2) / temperature, axis=1)
-        columns = np.stack([np.ones_like(c), c, a, c * c])
-        return (weight[start:stop] * columns) @ member
+    def block(i, j):
+        distances = confidence[i:j, None] - centres
+        member = softmax(-(distances**2) / temperature, axis=1)
+        return (weight[i:j] * columns[:, i:j]) @ member
 
     parts = inputs.map_blocks(block, len(confidence), 8 * num_bins)
     mass, confidences, hits, squares = np.sum(parts, axis=0)
@@ -561,41 +366,3 @@ def soft_binned_error(
             accuracy**2 * mass - 2 * accuracy * confidences + squares
         )
     return np.sqrt(max(error, 0.0) / len(confidence))
-
-
-def mixture_weights(logs, counts):
-    """The weights `(parts,)` of the most likely mixture.
-
-    Args:
-        logs: Logarithms of the probabilities that each part gives to the
-            labels, `(parts, N)`.
-        counts: The weights of the examples, `(N,)`.
-    """
-    # A factor per example does not matter, and this one prevents underflow.
-    parts = np.exp(logs - logs.max(axis=0))
-    counts = counts / counts.sum()
-
-    def value_and_gradient(weights):
-        mixed = np.maximum(weights @ parts, np.finfo(float).tiny)
-        return -counts @ np.log(mixed), -parts @ (counts / mixed)
-
-    found = minimize(
-        value_and_gradient,
-        np.full(len(parts), 1.0 / len(parts)),
-        jac=True,
-        method="SLSQP",
-        bounds=[(0.0, 1.0)] * len(parts),
-        constraints={
-            "type": "eq",
-            "fun": lambda weights: np.sum(weights) - 1.0,
-            "jac": np.ones_like,
-        },
-        options={"ftol": 1e-12, "maxiter": 500},
-    )
-    if not found.success:
-        checks.warn(
-            f"The weights of the mixture did not converge: {found.message}.",
-            ConvergenceWarning,
-        )
-    weights = np.clip(found.x, 0.0, 1.0)
-    return weights / weights.sum()

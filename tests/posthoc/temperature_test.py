@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 import caltrain_tf as ct
 from caltrain_tf import inputs
 from caltrain_tf.posthoc import base
-from caltrain_tf.posthoc.temperature import Survey, soft_binned_error
+from caltrain_tf.posthoc.temperature import Passes, soft_binned_error
 from tests.posthoc import data as naive
 from tests.posthoc.data import calibrated, mean_nll, softmax
 

@@ -1,0 +1,131 @@
+"""Ensemble temperature scaling: a mixture of three predictions."""
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.exceptions import ConvergenceWarning
+
+from caltrain_tf import checks, inputs, layers
+from caltrain_tf.posthoc import base, temperature
+
+
+class EnsembleTemperatureScaling(base.Calibrator):
+    """Mixes tempered, plain and uniform predictions.
+
+        p = w_1 softmax(logits / T) + w_2 softmax(logits) + w_3 / K
+
+    T is the temperature of temperature scaling. With this T, the weights, which
+    are at least 0 and sum to 1, minimise the negative log-likelihood. The
+    predicted classes stay the same. Calibrated logits are log p.
+
+    Args:
+        from_probs: Whether predictions are probabilities instead of logits.
+        multi_label: Whether the last axis holds independent binary problems.
+        ignore_class: The label of examples that are ignored.
+
+    Attributes:
+        temperature_: The temperature T.
+        weights_: The weights w, `(3,)`.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> logits = np.array([[9.0, 0.0], [0.0, 9.0], [1.0, 0.0], [9.0, 0.0]])
+        >>> scaler = ct.posthoc.EnsembleTemperatureScaling()
+        >>> scaler.fit(logits, [0, 1, 0, 1]).weights_.round(2).tolist()
+        [0.0, 0.44, 0.56]
+
+    Reference:
+        Zhang et al., "Mix-n-Match: Ensemble and Compositional Methods for
+        Uncertainty Calibration in Deep Learning", 2020.
+    """
+
+    fitted_names = ("temperature_", "weights_")
+
+    def __init__(
+        self, *, from_probs=False, multi_label=False, ignore_class=None
+    ):
+        super().__init__(
+            from_probs=from_probs,
+            multi_label=multi_label,
+            ignore_class=ignore_class,
+        )
+
+    def _fit(self, data):
+        self.temperature_ = temperature.best_temperature(data)
+
+        def of_label(logits, labels):
+            scaled = logits / logits.dtype.type(self.temperature_)
+            return tuple(
+                inputs.at_class(log_softmax(each, axis=1), labels)
+                for each in (scaled, logits)
+            )
+
+        tempered, plain, weights = data.map(of_label)
+        uniform = np.full_like(plain, -np.log(data.num_classes))
+        self.weights_ = mixture_weights(
+            np.stack([tempered, plain, uniform]).astype(np.float64), weights
+        )
+
+    def _transform(self, logits):
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.weights_).astype(logits.dtype)
+        scale = logits.dtype.type(1.0 / self.temperature_)
+        mixed = log_softmax(logits * scale, axis=1) + logs[0]
+        np.logaddexp(mixed, log_softmax(logits, axis=1) + logs[1], out=mixed)
+        uniform = logs[2] - logits.dtype.type(np.log(logits.shape[1]))
+        return np.logaddexp(mixed, uniform, out=mixed)
+
+    def _layer(self, **options):
+        return layers.EnsembleTemperature(
+            self.temperature_,
+            self.weights_,
+            name="ensemble_temperature",
+            **options,
+        )
+
+    def _check_fitted_values(self):
+        checks.number("temperature_", self.temperature_, low=0)
+        weights = self.weights_
+        is_mixture = np.shape(weights) == (3,) and np.min(weights) >= 0
+        if not is_mixture or abs(np.sum(weights) - 1) > 1e-6:
+            raise ValueError(
+                "`weights_` must hold three numbers >= 0 that sum to 1. "
+                f"Received: weights_={weights}"
+            )
+
+
+def mixture_weights(logs, counts):
+    """The weights of the most likely mixture, `(parts,)`.
+
+    `logs` holds the log-probabilities that each part gives to the labels,
+    `(parts, N)`, and `counts` the weights of the examples.
+    """
+    # A factor per example does not matter, and this one prevents underflow.
+    parts = np.exp(logs - logs.max(axis=0))
+    counts = counts / counts.sum()
+
+    def value_and_gradient(weights):
+        mixed = np.maximum(weights @ parts, np.finfo(float).tiny)
+        return -counts @ np.log(mixed), -parts @ (counts / mixed)
+
+    found = minimize(
+        value_and_gradient,
+        np.full(len(parts), 1.0 / len(parts)),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * len(parts),
+        constraints={
+            "type": "eq",
+            "fun": lambda weights: np.sum(weights) - 1.0,
+            "jac": np.ones_like,
+        },
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    if not found.success:
+        checks.warn(
+            f"The weights of the mixture did not converge: {found.message}.",
+            ConvergenceWarning,
+        )
+    weights = np.clip(found.x, 0.0, 1.0)
+    return weights / weights.sum()
