@@ -263,9 +263,8 @@ class PostHoc(BaseEstimator):
 
     def set_params(self, **params):
         """Sets options, checked as the constructor checks them."""
-        super().set_params(**params)
-        self.__init__(**self.get_params())
-        return self
+        checked = type(self)(**{**self.get_params(), **params})
+        return super().set_params(**checked.get_params())
 
     def __repr__(self):
         """Returns the options that are not defaults, and the fitted values."""

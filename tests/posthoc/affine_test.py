@@ -153,17 +153,6 @@ def test_gradients_are_those_of_finite_differences(kind, dtype):
         assert gradient[index] == pytest.approx((up - down) / 2e-5, abs=1e-5)
 
 
-def test_a_single_row_holds_nothing_out():
-    identity = np.hstack([np.ones((3, 1)), np.zeros((3, 1))])
-    problem = affine.Problem(
-        np.zeros((1, 3)), np.zeros(1, int), np.ones(1), identity
-    )
-    validation = affine.Validation(problem, None, identity)
-    best, start, _ = validation.choose([identity])
-    assert best == 0
-    np.testing.assert_array_equal(start, identity)
-
-
 @pytest.mark.filterwarnings("ignore:The fit did not converge")
 def test_harm_is_said_aloud():
     # 100 examples do not determine the 110 parameters of ten classes.

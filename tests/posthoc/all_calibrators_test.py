@@ -12,7 +12,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import caltrain_tf as ct
-from caltrain_tf.posthoc import temperature
 from tests.posthoc.data import calibrated, mean_nll, softmax
 
 # Of the few examples of these tests.
@@ -102,7 +101,7 @@ def test_unfitted_use_says_to_fit(name, data, tmp_path):
         lambda: calibrator.append_to(model),
         lambda: calibrator.save(tmp_path / "calibrator.json"),
     ):
-        with pytest.raises(ValueError, match="call `fit"):
+        with pytest.raises(ValueError, match="not fitted yet"):
             use()
 
 
@@ -207,7 +206,6 @@ ENDS = {
     "layer": lambda x: keras.layers.Softmax()(x),
     "sigmoid": lambda x: keras.layers.Activation("sigmoid")(x),
     "function": lambda x: keras.ops.softmax(x),
-    "reshaped": lambda x: keras.layers.Reshape((4,))(keras.layers.Softmax()(x)),
     "nested": lambda x: keras.Sequential(
         [keras.Input((4,)), keras.layers.Dense(4, "softmax")]
     )(x),
@@ -274,7 +272,7 @@ def test_scikit_learn_clones_and_sets_options(name, data, fitted):
     assert repr(copy) == repr(fresh(name))
     with pytest.raises(ValueError, match="`from_probs`"):
         copy.set_params(from_probs=3)
-    with pytest.raises(ValueError, match="colour"):
+    with pytest.raises(TypeError, match="colour"):
         copy.set_params(colour=3)
     assert copy.set_params(ignore_class=np.int64(2)).ignore_class == 2
     assert type(copy.ignore_class) is int
@@ -286,14 +284,10 @@ def test_scikit_learn_clones_and_sets_options(name, data, fitted):
     assert fitted(name).score(*data) == np.mean(predicted == data[1])
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_a_fit_that_does_not_converge_says_so(name, data, monkeypatch):
-    options = GIVEN_PENALTIES.get(name, {})
+@pytest.mark.parametrize("name", PENALIZED)
+def test_a_fit_that_does_not_converge_says_so(name, data):
+    options = {**GIVEN_PENALTIES[name], "max_iterations": 1}
     calibrator = type(CALIBRATORS[name])(**options)
-    if name in PENALIZED:
-        calibrator.set_params(max_iterations=1)
-    else:
-        monkeypatch.setattr(temperature, "MAX_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="did not converge") as caught:
         calibrator.fit(*data)
     assert caught[0].filename == __file__

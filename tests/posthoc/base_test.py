@@ -52,7 +52,7 @@ def test_a_spoilt_file_is_refused(name, values, message, tmp_path):
     calibrator.save(path)
     content = json.loads(path.read_text())
     change(path, fitted={**content["fitted"], **values})
-    with pytest.raises(ValueError, match=f"complete {name}.*{message}"):
+    with pytest.raises(ValueError, match=f"`path` must be.*{message}"):
         ct.posthoc.load(path)
 
 
@@ -78,23 +78,23 @@ def change(path, **values):
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"version": 2}, "must be of version 1.*Received: version=2"),
-        ({"class": "IsotonicScaling"}, "Received: class='IsotonicScaling'"),
-        ({"format": "pickle"}, "no format="),
-        ({"options": {"objective": "mse"}}, "complete TemperatureScaling"),
-        ({"options": {"colour": 1}}, "complete TemperatureScaling"),
+        ({"version": 2}, "2.*should be"),
+        ({"class": "IsotonicScaling"}, "IsotonicScaling"),
+        ({"format": "pickle"}, "pickle.*should be"),
+        ({"options": {"objective": "mse"}}, "`path` must"),
+        ({"options": {"colour": 1}}, "`path` must"),
         ({"fitted": {}}, "temperature_"),
-        ({"class": ["TemperatureScaling"]}, "must hold one of"),
+        ({"class": ["TemperatureScaling"]}, "`path` must"),
         (
             {"class": "EnsembleTemperatureScaling", "options": {}},
             "weights_",
         ),
         ({"class": "VectorScaling", "options": {}}, "scale_"),
-        ({"options": []}, "complete"),
-        ({"fitted": [1.0, 2]}, "complete"),
+        ({"options": []}, "`path` must"),
+        ({"fitted": [1.0, 2]}, "`path` must"),
         (fitted(temperature_="hot"), "finite numbers"),
         (fitted(temperature_=float("nan")), "finite numbers"),
-        (fitted(temperature_=[[1.0], [2.0, 3.0]]), "complete"),
+        (fitted(temperature_=[[1.0], [2.0, 3.0]]), "`path` must"),
         (fitted(temperature_=[1.0]), "`temperature_`"),
         (fitted(temperature_=True), "finite numbers"),
         (fitted(temperature_=0.0), "`temperature_`"),
@@ -118,7 +118,7 @@ def test_other_files_are_a_clear_error(path, content):
 
 def test_half_written_file_is_a_clear_error(path):
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(ValueError, match="whole JSON file"):
+    with pytest.raises(ValueError, match="JSONDecodeError"):
         ct.posthoc.load(path)
 
 
@@ -133,7 +133,7 @@ def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr(json, "dump", fail)
+    monkeypatch.setattr(json, "dumps", fail)
     with pytest.raises(OSError, match="disk full"):
         ct.posthoc.load(path).save(path)
     assert path.read_text() == before

@@ -361,7 +361,7 @@ def test_is_saved_cloned_and_no_calibrator(method, tmp_path):
         lambda: conformal.as_layer(),
         lambda: conformal.save(tmp_path / "sets.json"),
     ):
-        with pytest.raises(ValueError, match="call `fit"):
+        with pytest.raises(ValueError, match="not fitted yet"):
             use()
     assert conformal.fit(LOGITS, LABELS) is conformal
     conformal.save(tmp_path / "sets.json")

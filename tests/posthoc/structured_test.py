@@ -118,19 +118,6 @@ def test_few_data_of_many_classes_do_not_overfit(kind):
     )
 
 
-def test_the_penalty_of_each_parameter():
-    identity = np.hstack([np.eye(4), np.zeros((4, 1))])
-    expected = np.full((4, 5), 4 * 3 / 100)
-    expected[np.arange(4), np.arange(4)] = 4 / 100
-    expected[:, 4] = 4 / 100
-    np.testing.assert_allclose(
-        affine.structured_penalty(identity, 100), expected
-    )
-    np.testing.assert_allclose(
-        affine.structured_penalty(np.ones((4, 2)), 100), 4 / 100
-    )
-
-
 def test_chance_does_not_weaken_the_penalty():
     # Nothing is left to correct. 2 of 12 sets have a weaker penalty than 1; 7
     # would, if a step were taken for any smaller held-out loss.
@@ -159,9 +146,11 @@ def test_weights_count_in_the_standard_error():
     for factor in (0.9, 1.1):
         # The mean is moved to just below and just above its standard error.
         moved = decrease - decrease.mean() + factor * error
-        assert affine.is_clear(moved, np.ones(300)) == (factor > 1)
+        assert affine.is_clear(moved, np.full(300, 1 / 300), 1.0) == (
+            factor > 1
+        )
     # A few rows of large weight have a larger standard error.
     weights = np.where(np.arange(300) < 3, 1.0, 1e-6)
     moved = decrease - np.average(decrease, weights=weights) + 1.1 * error
-    assert not affine.is_clear(moved, weights)
-    assert not affine.is_clear(0 * decrease, weights)
+    assert not affine.is_clear(moved, weights / weights.sum(), 1.0)
+    assert not affine.is_clear(0 * decrease, weights, 1.0)
