@@ -45,8 +45,8 @@ class AffineCalibrator(base.Calibrator):
     kind = None
     log_probabilities = False
 
-    def __init__(self, *, cv, max_iterations, **options):
-        super().__init__(**options)
+    def __init__(self, cv, max_iterations, *options):
+        super().__init__(*options)
         self.cv = cv if cv is None else checks.count("cv", cv, low=2)
         self.max_iterations = checks.count("max_iterations", max_iterations)
 
@@ -161,14 +161,14 @@ class AffineCalibrator(base.Calibrator):
                     f"`{name}` must have the shape {expected}. Received: "
                     f"{name}.shape={np.shape(getattr(self, name))}"
                 )
+        for name in set(self.fitted_names) - {"bias_", "scale_"}:
+            checks.number(name, getattr(self, name), low=0, closed=True)
 
 
 class TemperedCalibrator(AffineCalibrator):
     """An affine map that is regularised towards temperature scaling.
 
-    For logits that are already divided by their temperature, the objective is
-
-        mean NLL + penalty (mean((scale - identity)^2) + mean(bias^2))
+    See `VectorScaling` and `MatrixScaling`.
     """
 
     fitted_names = ("scale_", "bias_", "penalty_")
@@ -184,11 +184,7 @@ class TemperedCalibrator(AffineCalibrator):
         ignore_class=None,
     ):
         super().__init__(
-            cv=cv,
-            max_iterations=max_iterations,
-            from_probs=from_probs,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
+            cv, max_iterations, from_probs, multi_label, ignore_class
         )
         self.penalty = number_or_none("penalty", penalty)
 
@@ -202,10 +198,6 @@ class TemperedCalibrator(AffineCalibrator):
         index = self._solve(problem, identity, [p * unit for p in path])
         self.scale_ /= best
         self.penalty_ = float(path[index])
-
-    def _check_fitted_values(self):
-        super()._check_fitted_values()
-        checks.number("penalty_", self.penalty_, low=0, closed=True)
 
 
 class VectorScaling(TemperedCalibrator):
@@ -352,11 +344,7 @@ class DirichletCalibration(AffineCalibrator):
         ignore_class=None,
     ):
         super().__init__(
-            cv=cv,
-            max_iterations=max_iterations,
-            from_probs=from_probs,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
+            cv, max_iterations, from_probs, multi_label, ignore_class
         )
         self.off_diagonal = number_or_none("off_diagonal", off_diagonal)
         self.intercept = number_or_none("intercept", intercept)
@@ -380,17 +368,11 @@ class DirichletCalibration(AffineCalibrator):
         index = self._solve(problem, start, strengths)
         self.off_diagonal_, self.intercept_ = path[index].tolist()
 
-    def _check_fitted_values(self):
-        super()._check_fitted_values()
-        for name in ("off_diagonal_", "intercept_"):
-            checks.number(name, getattr(self, name), low=0, closed=True)
-
 
 class StructuredCalibrator(AffineCalibrator):
     """An affine map of tempered log-probabilities, with a structured penalty.
 
-    The penalty of each parameter grows with the number of parameters of its
-    kind, and falls with the number of examples.
+    See `StructuredVectorScaling` and `StructuredMatrixScaling`.
     """
 
     log_probabilities = True
@@ -408,11 +390,7 @@ class StructuredCalibrator(AffineCalibrator):
         ignore_class=None,
     ):
         super().__init__(
-            cv=cv,
-            max_iterations=max_iterations,
-            from_probs=from_probs,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
+            cv, max_iterations, from_probs, multi_label, ignore_class
         )
         if not (isinstance(strength, str) and strength == "cv"):
             strength = checks.number("strength", strength, low=0, closed=True)
@@ -450,7 +428,6 @@ class StructuredCalibrator(AffineCalibrator):
     def _check_fitted_values(self):
         super()._check_fitted_values()
         checks.number("temperature_", self.temperature_, low=0)
-        checks.number("strength_", self.strength_, low=0, closed=True)
         checks.choice("centred_", self.centred_, (0, 1))
 
 
@@ -558,14 +535,10 @@ class StructuredMatrixScaling(StructuredCalibrator):
 
 
 class Problem:
-    """The objective on some examples.
+    """The objective on some examples, whose penalty is 0 at `centre`.
 
-    Args:
-        inputs: Inputs `(n, K)`; kept as `(K, n)`, whose reductions over classes
-            are fast for few classes too.
-        labels: Class ids `(n,)`.
-        weights: Weights `(n,)`.
-        centre: Parameters where the penalty is 0, `(K, m)`.
+    Inputs are kept as `(K, n)`, whose reductions over classes are fast for few
+    classes too.
     """
 
     def __init__(self, inputs, labels, weights, centre):
@@ -596,7 +569,8 @@ class Problem:
         return np.log(totals, dtype=np.float64) - of_label, outputs
 
     def value_and_gradient(self, parameters, strength):
-        """The penalised objective and its gradient `(K, m)`."""
+        """The penalised objective and its gradient, for flat parameters."""
+        parameters = parameters.reshape(self.centre.shape)
         losses, excess = self.losses(parameters)
         excess *= self.weights.astype(excess.dtype)
         gradient = np.empty_like(parameters)
@@ -606,24 +580,19 @@ class Problem:
             gradient[:, 0] = np.einsum("kn,kn->k", excess, self.inputs)
         gradient[:, -1] = excess.sum(axis=1)
         change = parameters - self.centre
+        gradient += 2 * strength * change
         value = self.weights @ losses + np.sum(strength * change**2)
-        return value, gradient + 2 * strength * change
+        return value, gradient.ravel()
 
     def fit(self, start, strength, max_iterations, tolerance=None):
         """The best parameters, and whether there were enough iterations."""
         if tolerance is None:
             is_double = self.inputs.dtype == np.float64
             tolerance = 1e-12 if is_double else 1e-7
-
-        def objective(flat):
-            value, gradient = self.value_and_gradient(
-                flat.reshape(start.shape), strength
-            )
-            return value, gradient.ravel()
-
         found = minimize(
-            objective,
+            self.value_and_gradient,
             start.ravel(),
+            (strength,),
             jac=True,
             method="L-BFGS-B",
             options={

@@ -55,10 +55,9 @@ class Data:
                 )
             )
             weights = examples.weight
-            yield (
-                results,
-                np.ones(len(results[0])) if weights is None else (weights),
-            )
+            if weights is None:
+                weights = np.ones(len(results[0]))
+            yield results, weights
 
     def map(self, function):
         """The arrays of `each` for all examples, followed by the weights."""
@@ -111,7 +110,7 @@ class PostHoc(BaseEstimator):
     fitted_names = ()
     takes_batches = False
 
-    def __init__(self, *, from_probs, multi_label, ignore_class):
+    def __init__(self, from_probs, multi_label, ignore_class):
         self.from_probs = checks.flag("from_probs", from_probs)
         self.multi_label = checks.flag("multi_label", multi_label)
         self.ignore_class = checks.ignore_class(ignore_class)
@@ -293,7 +292,16 @@ class PostHoc(BaseEstimator):
                 "the layer of `as_layer()` on the logits. Received: a "
                 f"{type(model).__name__} with {len(outputs)} known outputs"
             )
-        self._check_activation(outputs[0])
+        activation = _activation_of(outputs[0])
+        returns_probs = activation in ("softmax", "sigmoid")
+        if returns_probs if not self.from_probs else activation == "linear":
+            kind = "probabilities" if self.from_probs else "logits"
+            raise ValueError(
+                f"`model` must return {kind} for a calibrator with "
+                f"from_probs={self.from_probs}. Received: a model that ends in "
+                f"the activation {activation!r}. Construct and fit the "
+                f"calibrator with `from_probs={not self.from_probs}`."
+            )
         self._check_classes(outputs[0].shape[-1])
         names = {each.name for each in model.layers}
         stem, number = layer.name, 0
@@ -308,23 +316,6 @@ class PostHoc(BaseEstimator):
             finish(layer(outputs[0])),
             name=f"{model.name}_{name}",
         )
-
-    def _check_activation(self, output):
-        """Raises if the activation of a model contradicts `from_probs`."""
-        activation = _activation_of(output)
-        if activation in ("softmax", "sigmoid") and not self.from_probs:
-            raise ValueError(
-                f"`model` must return logits, but it ends in a {activation}. "
-                "Construct and fit the calibrator with `from_probs=True`, or "
-                "pass the model without its activation. "
-                f"Received: {type(self).__name__} with from_probs=False"
-            )
-        if activation == "linear" and self.from_probs:
-            raise ValueError(
-                "`model` must return probabilities for a calibrator with "
-                "`from_probs=True`. Received: a model that ends without an "
-                "activation"
-            )
 
     def _check_classes(self, num_classes):
         """Raises if the last axis has other classes than `fit` has seen."""

@@ -92,11 +92,7 @@ class ConformalSets(base.PostHoc):
         multi_label=False,
         ignore_class=None,
     ):
-        super().__init__(
-            from_probs=from_probs,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
-        )
+        super().__init__(from_probs, multi_label, ignore_class)
         self.method = checks.choice("method", method, METHODS)
         self.alpha = checks.number("alpha", alpha, low=0, high=1)
         self.k_reg = checks.count("k_reg", k_reg, low=0)

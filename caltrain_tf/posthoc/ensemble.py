@@ -45,11 +45,7 @@ class EnsembleTemperatureScaling(base.Calibrator):
     def __init__(
         self, *, from_probs=False, multi_label=False, ignore_class=None
     ):
-        super().__init__(
-            from_probs=from_probs,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
-        )
+        super().__init__(from_probs, multi_label, ignore_class)
 
     def _fit(self, data):
         self.temperature_ = temperature.best_temperature(data)

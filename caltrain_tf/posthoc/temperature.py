@@ -107,11 +107,7 @@ class TemperatureScaling(base.Calibrator):
         multi_label=False,
         ignore_class=None,
     ):
-        super().__init__(
-            from_probs=from_probs,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
-        )
+        super().__init__(from_probs, multi_label, ignore_class)
         self.objective = checks.choice("objective", objective, OBJECTIVES)
         self.num_bins = checks.count("num_bins", num_bins)
         self.binning = checks.choice("binning", binning, ("bin", "label"))

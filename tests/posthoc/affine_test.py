@@ -6,12 +6,14 @@ from scipy.optimize import minimize
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import affine
-from tests.posthoc.data import calibrated, mean_nll
+from tests.posthoc.data import calibrated, mean_nll, softmax
 
 # Of the few examples of these tests.
 pytestmark = pytest.mark.filterwarnings("ignore:.*cross-validated NLL")
 
 K = 3
+KINDS = ("StructuredVectorScaling", "StructuredMatrixScaling")
+NAMES = ("VectorScaling", "MatrixScaling", "DirichletCalibration", *KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -91,20 +93,21 @@ def test_dirichlet_calibration_minimises_odir(wrong_logits):
     assert (scaler.off_diagonal_, scaler.intercept_) == (0.05, 0.2)
 
 
-@pytest.mark.parametrize("name", ["VectorScaling", "MatrixScaling"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_strong_penalty_is_temperature_scaling(wrong_logits, name):
-    scaler = getattr(ct.posthoc, name)(penalty=1e9).fit(*wrong_logits)
+    option = "strength" if "Structured" in name else "penalty"
+    if name == "DirichletCalibration":
+        pytest.skip("its penalty is 0 elsewhere")
+    scaler = getattr(ct.posthoc, name)(**{option: 1e9}).fit(*wrong_logits)
     plain = ct.posthoc.TemperatureScaling().fit(*wrong_logits)
     np.testing.assert_allclose(
-        scaler.transform(wrong_logits[0]),
-        plain.transform(wrong_logits[0]),
+        scaler.predict_proba(wrong_logits[0]),
+        plain.predict_proba(wrong_logits[0]),
         atol=1e-5,
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["VectorScaling", "MatrixScaling", "DirichletCalibration"]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_cross_validation_finds_what_a_temperature_cannot_mend(name):
     logits, labels = calibrated(3000, K, seed=5)
     wrong = 2 * logits + [2, 0, -2]
@@ -113,9 +116,7 @@ def test_cross_validation_finds_what_a_temperature_cannot_mend(name):
     assert after < 1.01 * mean_nll(logits[1::2], labels[1::2])
 
 
-@pytest.mark.parametrize(
-    "name", ["VectorScaling", "MatrixScaling", "DirichletCalibration"]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_few_data_of_many_classes_do_not_overfit(name):
     logits, labels = calibrated(300, 20, seed=6)
     new_logits, new_labels = calibrated(2000, 20, seed=7)
@@ -138,6 +139,7 @@ def test_gradients_are_those_of_finite_differences(kind, dtype):
         logits.astype(dtype), labels, rng.random(50), centre
     )
     value, gradient = problem.value_and_gradient(parameters, strength)
+    gradient = gradient.reshape(centre.shape)
     exact = affine.Problem(logits, labels, problem.weights, centre)
     assert value == pytest.approx(
         exact.value_and_gradient(parameters, strength)[0], rel=1e-6
@@ -159,3 +161,80 @@ def test_harm_is_said_aloud():
     logits, labels = calibrated(100, 10, seed=1, scale=4.0)
     with pytest.warns(UserWarning, match="more than the .* of temperature"):
         ct.posthoc.DirichletCalibration().fit(6 * logits, labels)
+
+
+def parts(flat, is_matrix):
+    """The changes of the diagonal and of all else, and the bias."""
+    matrix = np.zeros((K, K))
+    if is_matrix:
+        matrix[~np.eye(K, dtype=bool)] = flat[2 * K :]
+    return flat[:K], matrix, flat[K : 2 * K]
+
+
+def objective_of(logits, labels, kind, strength, centred):
+    """The definition, in float64 and with no regard to speed."""
+    temperature = ct.posthoc.TemperatureScaling().fit(logits, labels)
+    z = np.log(softmax(logits / temperature.temperature_))
+    if centred:
+        z = z - z.mean(axis=1, keepdims=True)
+
+    def objective(flat, strength=strength):
+        v, matrix, b = parts(flat, kind == KINDS[1])
+        penalty = K * (b @ b + v @ v) + K * (K - 1) * np.sum(matrix**2)
+        outputs = z @ (np.eye(K) + np.diag(v) + matrix).T + b
+        return mean_nll(outputs, labels) + strength * penalty / len(labels)
+
+    return objective
+
+
+@pytest.mark.parametrize("centred", [None, False])
+@pytest.mark.parametrize("strength", [1, 0.25])
+@pytest.mark.parametrize("kind", KINDS)
+def test_minimises_its_objective(wrong_logits, kind, strength, centred):
+    scaler = getattr(ct.posthoc, kind)(strength=strength, centred=centred)
+    scaler.fit(*wrong_logits)
+    # The definition is centred, which is why a given strength is.
+    assert scaler.centred_ == (centred is None)
+    objective = objective_of(*wrong_logits, kind, strength, centred is None)
+    ours = [scaler.scale_ - 1, scaler.bias_]
+    if kind == KINDS[1]:
+        off = scaler.scale_[~np.eye(K, dtype=bool)]
+        ours = [np.diag(scaler.scale_) - 1, scaler.bias_, off]
+    ours = np.concatenate(ours)
+    found = minimize(objective, 0 * ours, method="BFGS", tol=1e-9)
+    # Seen 1.2e-10; at the start the objective is larger by 4e-2.
+    assert objective(ours) == pytest.approx(found.fun, abs=1e-9)
+    # Seen 8e-5, where the objective has no more digits; elements are about 0.1.
+    np.testing.assert_allclose(ours, found.x, atol=1e-3)
+    # Without a penalty, it is the loss of what `transform` returns.
+    calibrated = scaler.transform(wrong_logits[0])
+    assert mean_nll(calibrated, wrong_logits[1]) == pytest.approx(
+        objective(ours, strength=0), rel=1e-9
+    )
+
+
+def test_chance_does_not_weaken_the_penalty():
+    # Nothing is left to correct. 2 of 12 sets have a weaker penalty than 1; 7
+    # would, if a step were taken for any smaller held-out loss.
+    weaker = 0
+    for seed in range(12):
+        logits, labels = calibrated(60, 20, seed=seed)
+        scaler = ct.posthoc.StructuredVectorScaling().fit(logits, labels)
+        weaker += scaler.strength_ < 1
+    assert weaker <= 4
+
+
+def test_weights_count_in_the_standard_error():
+    decrease = 0.05 + np.random.default_rng(0).normal(size=300)
+    error = decrease.std() / np.sqrt(300)
+    for factor in (0.9, 1.1):
+        # The mean is moved to just below and just above its standard error.
+        moved = decrease - decrease.mean() + factor * error
+        assert affine.is_clear(moved, np.full(300, 1 / 300), 1.0) == (
+            factor > 1
+        )
+    # A few rows of large weight have a larger standard error.
+    weights = np.where(np.arange(300) < 3, 1.0, 1e-6)
+    moved = decrease - np.average(decrease, weights=weights) + 1.1 * error
+    assert not affine.is_clear(moved, weights / weights.sum(), 1.0)
+    assert not affine.is_clear(0 * decrease, weights, 1.0)

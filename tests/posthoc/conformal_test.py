@@ -111,14 +111,6 @@ def test_too_few_examples_are_said_aloud(method, tmp_path):
     assert not conformal.predict_set(LOGITS).all()
 
 
-def test_a_smaller_alpha_gives_larger_sets(method):
-    sizes = []
-    for alpha in (0.5, 0.1, 0.02):
-        conformal = ct.posthoc.ConformalSets(method, alpha).fit(LOGITS, LABELS)
-        sizes.append(ct.metrics.set_size(conformal.predict_set(LOGITS)))
-    assert sizes[0] < sizes[1] < sizes[2]
-
-
 def test_seeds_and_streams_of_chance():
     one, same, other = (
         ct.posthoc.ConformalSets("aps", seed=seed).fit(LOGITS, LABELS)
@@ -175,10 +167,9 @@ def test_rounding_does_not_decide_on_discrete_probabilities(method, probs):
         np.testing.assert_array_equal(conformal.as_layer()(each), sets)
 
 
-@pytest.mark.parametrize("num_classes", [3, 7, 10])
-def test_rounding_does_not_decide_on_constant_predictions(method, num_classes):
-    logits = np.full((300, num_classes), 0.3, "float32")
-    labels = np.arange(300) % num_classes
+def test_rounding_does_not_decide_on_constant_predictions(method):
+    logits = np.full((300, 7), 0.3, "float32")
+    labels = np.arange(300) % 7
     conformal = ct.posthoc.ConformalSets(method, 0.3, randomized=False)
     sets = conformal.fit(logits, labels).predict_set(logits)
     assert ct.metrics.coverage(sets, labels) >= 0.7
@@ -252,19 +243,15 @@ def test_every_shape_is_the_two_dimensional_case(method):
         np.testing.assert_array_equal(shaped.reshape(400, 2), sets)
 
 
-def certain(conformal, logits):
-    """Whether no rounding to float32 decides on a class, `(n, K)`."""
-    fit, _ = conformal._fit_of_classes(logits, conformal.lam)
-    return np.abs(1 - fit - conformal.threshold_) > 2e-5
-
-
 def test_the_layer_returns_the_sets(method):
     conformal = ct.posthoc.ConformalSets(method, randomized=False)
     conformal.fit(LOGITS, LABELS)
     logits = 1.5 * LOGITS
     layer = conformal.as_layer()
     assert not isinstance(layer, ct.layers.CalibrationLayer)
-    sure = certain(conformal, logits)
+    # Where no rounding to float32 decides on a class.
+    fit, _ = conformal._fit_of_classes(logits, conformal.lam)
+    sure = np.abs(1 - fit - conformal.threshold_) > 2e-5
     assert sure.mean() > 0.99
     for run in (layer, tf.function(layer, jit_compile=True)):
         sets = np.asarray(run(tf.constant(logits, "float32")))
@@ -289,9 +276,9 @@ def test_the_random_layer_covers_as_often_as_the_sets(name):
         )
 
 
-def test_extended_models_return_sets_of_every_shape(method, tmp_path):
+def test_extended_models_return_sets_of_every_shape(tmp_path):
     binary, bits = LOGITS[:, 0], (LABELS == 0).astype(int)
-    options = {"method": method, "randomized": False}
+    options = {"method": "raps", "randomized": False}
     make = ct.posthoc.ConformalSets
     for conformal, logits, labels in (
         (make(**options), LOGITS, LABELS),
@@ -338,20 +325,6 @@ def test_a_random_model_survives_a_keras_file(tmp_path):
     )
 
 
-def test_sets_of_calibrated_logits(method):
-    scaler = ct.posthoc.TemperatureScaling().fit(3 * LOGITS[:200], LABELS[:200])
-    conformal = ct.posthoc.ConformalSets(method, randomized=False)
-    conformal.fit(scaler.transform(3 * LOGITS[200:]), LABELS[200:])
-    inputs = keras.Input((5,))
-    model = conformal.append_to(scaler.append_to(keras.Model(inputs, inputs)))
-    calibrated_logits = scaler.transform(3 * LOGITS)
-    sure = certain(conformal, calibrated_logits)
-    np.testing.assert_array_equal(
-        model.predict(3 * LOGITS, verbose=0)[sure],
-        conformal.predict_set(calibrated_logits)[sure],
-    )
-
-
 def test_is_saved_cloned_and_no_calibrator(method, tmp_path):
     conformal = ct.posthoc.ConformalSets(method, np.float64(0.2), lam=0.1)
     assert not isinstance(conformal, Calibrator)
@@ -380,21 +353,3 @@ def test_is_saved_cloned_and_no_calibrator(method, tmp_path):
         ct.posthoc.load(tmp_path / "sets.json")
     with pytest.raises(ValueError, match="5 classes .* Received: 3 classes"):
         conformal.predict_set(LOGITS[:, :3])
-
-
-def test_probabilities_for_logits_are_said_aloud(method):
-    conformal = ct.posthoc.ConformalSets(method).fit(LOGITS, LABELS)
-    with pytest.warns(UserWarning, match="from_probs=True"):
-        conformal.predict_set(softmax(LOGITS))
-    with pytest.warns(UserWarning, match="from_probs=True"):
-        conformal.fit(softmax(LOGITS), LABELS)
-
-
-def test_datasets_are_mapped_by_the_layer(method):
-    conformal = ct.posthoc.ConformalSets(method, randomized=False)
-    conformal.fit(LOGITS, LABELS)
-    dataset = tf.data.Dataset.from_tensor_slices(LOGITS).batch(100)
-    with pytest.raises(ValueError, match="over a dataset"):
-        conformal.predict_set(dataset)
-    sets = np.concatenate(list(dataset.map(conformal.as_layer())))
-    assert np.mean(sets != conformal.predict_set(LOGITS)) < 1e-3

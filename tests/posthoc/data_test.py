@@ -1,5 +1,6 @@
 """Shapes, weights and batches: all are the two-dimensional case."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -193,9 +194,8 @@ def test_probabilities_are_their_logarithms(make):
         make(from_probs=True).fit(LOGITS, LABELS)
 
 
+@pytest.mark.parametrize("make", ["ts", "matrix"], indirect=True)
 def test_append_to_and_layers_take_every_shape(make):
-    import keras
-
     cases = [
         (make(), LOGITS.reshape(6, 20, 4), LABELS.reshape(6, 20)),
         (make(), BINARY[:, None], BITS),
@@ -328,22 +328,17 @@ def test_others_need_arrays(make):
         make().fit(batches(50))
 
 
-def test_classes_in_turn_do_not_spoil_cross_validation():
-    # Every fifth row as a fold would leave two of ten classes out.
-    logits, labels = calibrated(2000, 10, seed=3)
-    order = np.argsort(labels, kind="stable")
-    counts = np.bincount(labels).min()
-    turns = np.stack([order[labels[order] == k][:counts] for k in range(10)])
-    rows = turns.T.ravel()
-    logits, labels = 2 * logits[rows] + np.arange(10), labels[rows]
-    half = len(labels) // 2
-    scaler = ct.posthoc.VectorScaling().fit(logits[:half], labels[:half])
-    after = mean_nll(scaler.transform(logits[half:]), labels[half:])
-    best = (logits[half:] - np.arange(10)) / 2
-    assert after < 1.05 * mean_nll(best, labels[half:])
+def dataset(*parts):
+    return tf.data.Dataset.from_tensor_slices(parts).batch(50)
 
 
 BAD_STREAMS = {
+    "dataset of one part": (lambda: dataset(LOGITS), "batches. Received"),
+    "no batch": (lambda: dataset(LOGITS, LABELS).take(0), "at least one batch"),
+    "labels": (
+        lambda: dataset(LOGITS, LABELS + 9),
+        r"In batch 0: .*labels\[0\]=",
+    ),
     "iterator": (lambda: iter(batches(50)), "several times"),
     "one part": (lambda: [(LOGITS,)], "batches. Received"),
     "dict": (lambda: [{"logits": LOGITS}], "batches. Received"),
@@ -361,3 +356,10 @@ def test_bad_streams(case):
     make, message = BAD_STREAMS[case]
     with pytest.raises(ValueError, match=message):
         ct.posthoc.TemperatureScaling().fit(make())
+
+
+def test_batches_hold_their_labels_and_weights():
+    fit = ct.posthoc.TemperatureScaling().fit
+    for arguments in ((LABELS,), (None, np.ones(120))):
+        with pytest.raises(ValueError, match="`labels` and .* left out"):
+            fit(dataset(LOGITS, LABELS), *arguments)
