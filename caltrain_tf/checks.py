@@ -36,16 +36,6 @@ def plain(value):
 def number(name, value, *, low, high=math.inf, closed=False):
     """Returns `value` if it is a finite number in (low, high) or [low, high].
 
-    Args:
-        name: The argument's name, for the error.
-        value: The value to check.
-        low: The smallest value.
-        high: The largest value.
-        closed: Whether the bounds themselves are allowed.
-
-    Returns:
-        An int or a float.
-
     Example:
         >>> number("gamma", -1, low=0)
         Traceback (most recent call last):
@@ -54,22 +44,17 @@ def number(name, value, *, low, high=math.inf, closed=False):
     """
     number = plain(value)
     is_number = isinstance(number, Real) and not isinstance(number, bool)
-    try:
-        inside = is_number and math.isfinite(number)
-    except OverflowError:  # An integer beyond the range of floats.
-        inside = False
-    if inside:
-        inside = low <= number <= high if closed else low < number < high
-    if not inside:
-        sign = ">=" if closed else ">"
-        bounds = f"{sign} {low}"
-        if math.isfinite(high):
-            bounds += f" and {sign.replace('>', '<')} {high}"
-        raise ValueError(
-            f"`{name}` must be a finite number {bounds}. "
-            f"Received: {name}={value!r}"
-        )
-    return number
+    # Integers like 10**400 are beyond the range of floats.
+    if is_number and abs(number) <= sys.float_info.max:
+        if low <= number <= high if closed else low < number < high:
+            return number
+    equal = "=" if closed else ""
+    bounds = f">{equal} {low}"
+    if math.isfinite(high):
+        bounds += f" and <{equal} {high}"
+    raise ValueError(
+        f"`{name}` must be a finite number {bounds}. Received: {name}={value!r}"
+    )
 
 
 def share(name, value):
@@ -100,12 +85,11 @@ def ignore_class(value):
 
 def flag(name, value):
     """Returns `value` if it is True or False."""
-    flag = plain(value)
-    if not isinstance(flag, bool):
-        raise ValueError(
-            f"`{name}` must be True or False. Received: {name}={value!r}"
-        )
-    return flag
+    if isinstance(plain(value), bool):
+        return plain(value)
+    raise ValueError(
+        f"`{name}` must be True or False. Received: {name}={value!r}"
+    )
 
 
 def choice(name, value, choices):
@@ -125,16 +109,10 @@ def choice(name, value, choices):
 
 
 def as_array(name, values):
-    """Converts `values` to a NumPy array of real numbers.
+    """Converts anything with `__array__` to a NumPy array of real numbers.
 
-    Args:
-        name: The argument's name, for the error.
-        values: A list, an array, a tensor, or anything with `__array__`. An
-            array is not copied.
-
-    Returns:
-        An array of floats, integers or booleans; float32 for bfloat16 and
-        other types that NumPy itself does not have.
+    Arrays are not copied, unless they are of bfloat16 or another type that
+    NumPy itself does not have: those become float32.
     """
     # PyTorch does not convert tensors of bfloat16, or tensors that require a
     # gradient, to arrays.
@@ -161,11 +139,7 @@ def as_array(name, values):
 
 
 def are_probabilities(rows):
-    """Whether all rows of an array `(N, K)` are probabilities.
-
-    Logits hardly ever lie in [0, 1] and sum to 1 in every row. Where logits are
-    expected, True therefore means that the rows are not logits.
-    """
+    """Whether all rows of an array `(N, K)` are probabilities, not logits."""
     return bool(
         rows.size
         and rows.min() >= 0
@@ -179,15 +153,14 @@ def warn(message, category=UserWarning):
 
     Frames of this package, and of the libraries that called it, are skipped.
     """
+
+    def is_library(frame):
+        if os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+            return True
+        name = frame.f_globals.get("__name__", "")
+        return name.partition(".")[0] in _LIBRARIES
+
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and _is_library(frame):
+    while frame.f_back is not None and is_library(frame):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
-
-
-def _is_library(frame):
-    file = frame.f_code.co_filename
-    if os.path.abspath(file).startswith(_PACKAGE):
-        return True
-    top = frame.f_globals.get("__name__", "").partition(".")[0]
-    return top in _LIBRARIES

@@ -11,6 +11,7 @@ arrays of exact metrics and calibrators. Behind either there are n examples of
 K >= 2 classes.
 """
 
+import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -20,13 +21,6 @@ import numpy as np
 from keras import ops
 
 from caltrain_tf import checks, replicas
-
-# Tensors.
-#
-# Invalid values are never silent. In eager mode, invalid labels, probabilities
-# and weights raise an error that names the row. A graph on CPU or GPU raises
-# `InvalidArgumentError`, as Keras' own losses do. Under XLA and JAX's `jit`,
-# where nothing can raise, `nan_where_invalid` turns the loss into NaN.
 
 # Infinite logits, such as -1e30 in float16, would give inf - inf.
 LARGEST_LOGIT = 1e30
@@ -41,59 +35,43 @@ ENTROPY_SMOOTHING = 1e-5
 # tails of a softmax in float32, which tell temperatures apart, and large enough
 # that one zero does not outweigh all other examples.
 SMALLEST_CALIBRATED = 1e-12
-# Operations that keep logits logits and probabilities probabilities.
-_TRANSPARENT = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims")
+# Blocks of arrays: large enough that the cost of calls and thread switches does
+# not matter, small enough for a cache.
+BLOCK_BYTES = 4 * 1024 * 1024
+# Its exponential is 0, and products with it are finite.
+LOWEST_LOGIT = -1e4
 _PROBABILITIES = (
-    "`from_logits=True`, but `y_pred` looks like probabilities, as after a "
-    "softmax. Pass `from_logits=False`, or take the activation off the last "
-    "layer."
-)
-_LOGITS = (
-    "`from_logits=False`, but `y_pred` comes from a layer without activation "
-    "and looks like logits. Pass `from_logits=True`, or give the last layer a "
-    "softmax activation."
+    "`from_logits=True`, but `{}` looks like probabilities, as after a "
+    "softmax. Pass `from_logits=False`, or logits."
 )
 
 
 class Batch(NamedTuple):
     """A batch of n examples of K >= 2 classes, in float32.
 
-    Attributes:
-        labels: Class ids `(n,)`, or label distributions `(n, K)`.
-        predictions: Probabilities, or finite logits, `(n, K)`.
-        weight: `(n,)`, scaled so that the weights that are not 0 have a mean of
-            1 and the scale of the user's weights does not matter.
-        sample_weight: `(n,)` as given, and 0 where masked or ignored.
-        mask: `(n,)`, 0 where a Keras mask or `ignore_class` leaves an example
-            out, else 1; None without either.
-        valid: `(n,)`, False where a label or a probability is invalid; None if
-            all are known to be valid.
-        given: The pair of labels and predictions `(n, K)` or, for binary
-            problems, `(n, 1)`, for losses of Keras or of the user.
-        shape: The shape `(...)` of the examples, to restore for results.
-        from_logits: Whether `predictions` are logits.
-        cross_replica: Whether sums are over the batches of all replicas.
-        smallest: The smallest number whose logarithm is taken or that is
-            divided by, so that gradients are finite in the input's precision.
-        groups: Group ids `(n,)`, 0 where an example does not count; None
-            without `num_groups`.
+    All methods have finite gradients everywhere, also at logits of -1e30 and at
+    probabilities of exactly 0 and 1.
     """
 
-    labels: Any
-    predictions: Any
+    labels: Any  # Class ids `(n,)`, or label distributions `(n, K)`.
+    predictions: Any  # Probabilities, or finite logits, `(n, K)`.
+    # `(n,)`, scaled so that the weights that are not 0 have a mean of 1.
     weight: Any
-    sample_weight: Any
+    sample_weight: Any  # `(n,)` as given, and 0 where masked or ignored.
+    # `(n,)`, 0 where a Keras mask or `ignore_class` leaves an example out, else
+    # 1; None without either.
     mask: Any
-    valid: Any
-    given: Any
-    shape: Any
+    valid: (
+        Any  # `(n,)`, False where invalid; None if all are known to be valid.
+    )
+    given: Any  # Labels and predictions, `(n, 1)` if binary, for other losses.
+    shape: Any  # The shape `(...)` of the examples, to restore for results.
     from_logits: bool
-    cross_replica: bool
+    cross_replica: bool  # Whether sums are over the batches of all replicas.
+    # The smallest number whose logarithm is taken or that is divided by, so
+    # that gradients are finite in the precision of the predictions.
     smallest: float
-    groups: Any = None
-
-    # All methods have finite gradients everywhere, also at logits of -1e30 and
-    # at probabilities of exactly 0 and 1.
+    groups: Any = None  # Group ids `(n,)`, if there are groups.
 
     @property
     def num_classes(self):
@@ -110,8 +88,7 @@ class Batch(NamedTuple):
         """Log-probabilities `(n, K)`, of probabilities not below `smallest`."""
         if self.from_logits:
             return ops.log_softmax(self.predictions, axis=-1)
-        smallest = self.smallest if smallest is None else smallest
-        return ops.log(ops.maximum(self.predictions, smallest))
+        return ops.log(ops.maximum(self.predictions, smallest or self.smallest))
 
     def confidence(self):
         """The largest class probability `(n,)`."""
@@ -133,9 +110,8 @@ class Batch(NamedTuple):
 
     def class_ids(self):
         """Class ids `(n,)` as float32; the most probable class of a row."""
-        if len(self.labels.shape) == 1:
-            return self.labels
-        return first_argmax(self.labels)
+        is_ids = len(self.labels.shape) == 1
+        return self.labels if is_ids else first_argmax(self.labels)
 
     def label_distribution(self):
         """Label distributions `(n, K)`."""
@@ -179,6 +155,11 @@ def standardize(
     With `num_groups`, `y_true` is `(..., 2)`: a class id and a group id. A
     `Batch` in place of `y_true` is returned as it is, so that all parts of a
     loss share one.
+
+    Invalid values are never silent. In eager mode they raise an error that
+    names the row. A graph on CPU or GPU raises `InvalidArgumentError`, as
+    Keras' own losses do. Under XLA and JAX's `jit`, where nothing can raise,
+    `nan_where_invalid` turns the loss into NaN.
     """
     if isinstance(y_true, Batch):
         return y_true
@@ -193,7 +174,14 @@ def standardize(
     is_float16 = keras.backend.standardize_dtype(y_pred.dtype) == "float16"
     groups = None
     if num_groups is not None:
-        y_true, groups = _split_groups(y_true, y_pred)
+        if len(y_true.shape) != len(y_pred.shape) or y_true.shape[-1] != 2:
+            raise ValueError(
+                "`y_true` must have the shape (batch, 2): a class id and a "
+                f"group id. Received: y_true.shape={tuple(y_true.shape)}, "
+                f"y_pred.shape={tuple(y_pred.shape)}"
+            )
+        groups = ops.reshape(ops.cast(y_true[..., 1], "float32"), (-1,))
+        y_true = y_true[..., 0]
     labels, predictions, shape = _flatten(y_true, y_pred, multi_label)
 
     if mask is not None:
@@ -209,10 +197,14 @@ def standardize(
     weight = mask
     if sample_weight is not None:
         weight = _per_example("sample_weight", sample_weight, shape)
-        _check_weight(weight)
+        known = _to_numpy_if_known(weight)
+        if known is not None:
+            _check_weight(known)
         weight = weight if mask is None else weight * mask
-    if from_logits:
-        _warn_about_probabilities(predictions)
+    if from_logits and predictions.shape[-1] > 1:
+        known = _to_numpy_if_known(predictions)
+        if known is not None and checks.are_probabilities(known):
+            checks.warn(_PROBABILITIES.format("y_pred"))
     if predictions.shape[0] == 0:
         # One example that does not count, because Keras has no maximum of none.
         labels = ops.pad(labels, [[0, 1]] + [[0, 0]] * (len(labels.shape) - 1))
@@ -222,28 +214,45 @@ def standardize(
     if weight is None:
         weight = scaled = ops.ones_like(predictions[:, 0])
     else:
-        labels, predictions = _blank_ignored(labels, predictions, weight)
+        # Rows of weight 0 may hold anything. A uniform row is a valid
+        # prediction and a valid label distribution.
+        counts = weight != 0
+        column = ops.expand_dims(counts, -1)
+        uniform = 1.0 / max(predictions.shape[-1], 2)
+        predictions = ops.where(column, predictions, uniform)
+        if len(labels.shape) == 1:
+            labels = ops.where(counts, labels, 0.0)
+        else:
+            labels = ops.where(column, labels, uniform)
+        if groups is not None:
+            groups = ops.where(counts, groups, 0.0)
         scaled = scale(weight, cross_replica)
-    valid = _check_labels(labels, max(predictions.shape[-1], 2), shape)
+    valid = [_check_labels(labels, max(predictions.shape[-1], 2), shape)]
     if groups is not None:
-        groups = ops.where(weight != 0, groups, 0.0)
-        valid = _both(valid, _check_groups(groups, num_groups))
+        problem = f"`y_true` must hold group ids from 0 to {num_groups - 1}."
+        is_id = _are_ids(groups, num_groups)
+        valid.append(_require(is_id, problem, "group", groups, groups))
     if from_logits:
-        predictions = _make_finite(predictions)
+        # `where` keeps NaN, which shows that a model has diverged; `clip` may
+        # turn it into a number under XLA.
+        high = predictions > LARGEST_LOGIT
+        predictions = ops.where(high, LARGEST_LOGIT, predictions)
+        low = predictions < -LARGEST_LOGIT
+        predictions = ops.where(low, -LARGEST_LOGIT, predictions)
     else:
-        valid = _both(valid, _check_probabilities(predictions))
+        valid.append(_check_probabilities(predictions))
+    valid = [each for each in valid if each is not None]
     given = (labels, predictions)
     if predictions.shape[-1] == 1:
         given = (ops.expand_dims(labels, -1), predictions)
-        other = ops.zeros_like(predictions) if from_logits else 1 - predictions
-        predictions = ops.concatenate([other, predictions], axis=-1)
+        predictions = _two_classes(predictions, from_logits)
     return Batch(
         labels=labels,
         predictions=predictions,
         weight=scaled,
         sample_weight=weight,
         mask=mask,
-        valid=valid,
+        valid=functools.reduce(ops.logical_and, valid) if valid else None,
         given=given,
         shape=shape,
         from_logits=from_logits,
@@ -271,24 +280,30 @@ def as_logits(predictions, from_probs, multi_label):
     if multi_label:
         predictions = ops.expand_dims(predictions, -1)
     if predictions.shape[-1] == 1:
-        other = 1 - predictions if from_probs else ops.zeros_like(predictions)
-        predictions = ops.concatenate([other, predictions], axis=-1)
+        predictions = _two_classes(predictions, not from_probs)
     if from_probs:
         return ops.log(ops.maximum(predictions, SMALLEST_CALIBRATED))
     return predictions
 
 
+def scale(weight, cross_replica):
+    """Scales weights `(n,)` so that those that are not 0 have a mean of 1."""
+    count = ops.sum(ops.cast(weight != 0, "float32"))
+    sums = ops.stack([ops.sum(weight), count])
+    if cross_replica:
+        sums = replicas.sum_over_replicas(sums)
+    return weight * ops.divide_no_nan(sums[1], sums[0])
+
+
 def first_argmax(x):
     """`argmax` over the last axis, as float32; ties go to the first class.
 
-    A comparison and a minimum vectorise where XLA's own argmax does not.
+    `ops.argmax` takes 0.0 and -0.0 for different numbers on TensorFlow.
     """
     num_classes = x.shape[-1]
     is_largest = x == ops.max(x, axis=-1, keepdims=True)
-    return ops.min(
-        ops.where(is_largest, class_range(num_classes), float(num_classes)),
-        axis=-1,
-    )
+    classes = class_range(num_classes)
+    return ops.min(ops.where(is_largest, classes, float(num_classes)), axis=-1)
 
 
 def class_range(num_classes):
@@ -307,29 +322,16 @@ def get_keras_mask(tensor):
     return get_keras_mask(tensor)
 
 
+def _two_classes(predictions, from_logits):
+    """`[1 - p, p]` of probabilities `(..., 1)`, `[0, z]` of logits."""
+    other = ops.zeros_like(predictions) if from_logits else 1 - predictions
+    return ops.concatenate([other, predictions], axis=-1)
+
+
 def _to_tensor(name, value):
     if not (ops.is_tensor(value) or keras.utils.is_keras_tensor(value)):
         value = checks.as_array(name, value)
-    tensor = ops.convert_to_tensor(value)
-    dtype = keras.backend.standardize_dtype(tensor.dtype)
-    if not ("float" in dtype or "int" in dtype or dtype == "bool"):
-        raise ValueError(
-            f"`{name}` must hold real numbers. Received: {name} of "
-            f"dtype={dtype}"
-        )
-    return tensor
-
-
-def _split_groups(y_true, y_pred):
-    """Class ids `(...)` and group ids `(n,)` of `y_true` `(..., 2)`."""
-    if len(y_true.shape) != len(y_pred.shape) or y_true.shape[-1] != 2:
-        raise ValueError(
-            "`y_true` must have the shape (batch, 2): a class id and a group "
-            f"id. Received: y_true.shape={tuple(y_true.shape)}, "
-            f"y_pred.shape={tuple(y_pred.shape)}"
-        )
-    groups = ops.reshape(ops.cast(y_true[..., 1], "float32"), (-1,))
-    return y_true[..., 0], groups
+    return ops.convert_to_tensor(value)
 
 
 def _flatten(y_true, y_pred, multi_label):
@@ -345,110 +347,68 @@ def _flatten(y_true, y_pred, multi_label):
         )
     if multi_label:
         y_pred = ops.expand_dims(y_pred, -1)
-    leading, num_classes = tuple(y_pred.shape[:-1]), y_pred.shape[-1]
-    if len(y_true.shape) == len(leading) + 1 and y_true.shape[-1] == 1:
+    of_rows = tuple(y_pred.shape)
+    of_ids, num_classes = of_rows[:-1], of_rows[-1]
+    if len(y_true.shape) == len(of_rows) and y_true.shape[-1] == 1:
         y_true = ops.squeeze(y_true, -1)
-    has_rows = (
-        len(y_true.shape) == len(leading) + 1
-        and y_true.shape[-1] == num_classes
-    )
-    if not has_rows and len(y_true.shape) != len(leading):
-        wanted = "0 or 1 for each label, of the shape of `y_pred`"
-        if not multi_label:
-            ids = ", ".join(["batch", *["..."] * (len(leading) > 1)])
-            wanted = f"class ids ({ids},) or label distributions "
-            wanted += f"({ids}, {num_classes}), as many classes as `y_pred` has"
-        raise ValueError(f"`y_true` must hold {wanted}. {shapes}")
-    for size, expected in zip(y_true.shape, leading, strict=False):
-        if None not in (size, expected) and size != expected:
-            raise ValueError(
-                "`y_true` and `y_pred` must have the same batch size and "
-                f"positions. {shapes}"
-            )
-    shape = ops.shape(y_pred)[:-1]
+
+    def fits(shape):
+        return len(y_true.shape) == len(shape) and all(
+            None in sizes or sizes[0] == sizes[1]
+            for sizes in zip(y_true.shape, shape, strict=True)
+        )
+
+    if not (fits(of_ids) or fits(of_rows)):
+        rows = f" or label distributions {of_rows}" if num_classes > 1 else ""
+        raise ValueError(
+            f"`y_true` must hold class ids {of_ids}{rows}. {shapes}"
+        )
     y_true = ops.cast(y_true, "float32")
-    y_pred = ops.cast(y_pred, "float32")
-    if len(leading) > 1:
-        y_pred = ops.reshape(y_pred, (-1, num_classes))
-        y_true = ops.reshape(y_true, (-1, num_classes) if has_rows else (-1,))
-    return y_true, y_pred, shape
+    flat = ops.reshape(ops.cast(y_pred, "float32"), (-1, num_classes))
+    y_true = ops.reshape(y_true, (-1,) if fits(of_ids) else (-1, num_classes))
+    return y_true, flat, ops.shape(y_pred)[:-1]
 
 
 def _per_example(name, values, shape):
     """Weights or a mask as `(n,)`, broadcast over missing axes."""
     values = ops.cast(_to_tensor(name, values), "float32")
-    rank = len(values.shape)
-    if rank == len(shape) + 1 and values.shape[-1] == 1:
-        values, rank = ops.squeeze(values, -1), rank - 1
-    fits = rank <= len(shape)
-    for axis, (size, wanted) in enumerate(
-        zip(values.shape, shape, strict=False)
-    ):
-        known = isinstance(wanted, int) and size is not None
-        fits = fits and (not known or size == wanted or (axis and size == 1))
-    if not fits:
-        known = tuple(s if isinstance(s, int) else None for s in shape)
-        raise ValueError(
-            f"`{name}` must have the shape (batch,) or that of the examples, "
-            f"{known}. Received: {name}.shape={tuple(values.shape)}"
-        )
-    for _ in range(len(shape) - rank):
+    if len(values.shape) == len(shape) + 1 and values.shape[-1] == 1:
+        values = ops.squeeze(values, -1)
+    _check_leading(name, values.shape, shape)
+    for _ in range(len(shape) - len(values.shape)):
         values = ops.expand_dims(values, -1)
     return ops.reshape(ops.broadcast_to(values, shape), (-1,))
 
 
-def scale(weight, cross_replica):
-    """Scales weights `(n,)` so that those that are not 0 have a mean of 1."""
-    sums = ops.stack(
-        [ops.sum(weight), ops.sum(ops.cast(weight != 0, "float32"))]
-    )
-    if cross_replica:
-        sums = replicas.sum_over_replicas(sums)
-    return weight * ops.divide_no_nan(sums[1], sums[0])
-
-
-def _blank_ignored(labels, predictions, weight):
-    """Replaces the values of rows of weight 0 by valid ones."""
-    counts = weight != 0
-    column = ops.expand_dims(counts, -1)
-    # A uniform row is a valid prediction and a valid label distribution.
-    num_classes = predictions.shape[-1]
-    uniform = 1.0 / max(num_classes, 2)
-    predictions = ops.where(column, predictions, uniform)
-    if len(labels.shape) == 1:
-        return ops.where(counts, labels, 0.0), predictions
-    return ops.where(column, labels, uniform), predictions
-
-
-def _check_weight(weight):
-    known = _to_numpy_if_known(weight)
-    if known is None:
-        return
-    invalid = ~((known >= 0) & (known < np.inf))
-    if invalid.any():
-        position = int(invalid.argmax())
+def _check_leading(name, shape, wanted):
+    """Raises unless a shape is `wanted`, or its first axes."""
+    known = tuple(s if isinstance(s, int) else None for s in wanted)
+    fits = len(shape) <= len(known)
+    for axis, (size, expected) in enumerate(zip(shape, known, strict=False)):
+        is_known = None not in (size, expected)
+        fits &= not is_known or size == expected or bool(axis and size == 1)
+    if not fits:
         raise ValueError(
-            "`sample_weight` must be finite and not negative. "
-            f"Received: {known[position]:g} for example {position}"
+            f"`{name}` must have the shape of the examples, {known}, or of "
+            f"their first axes. Received: {name}.shape={tuple(shape)}"
         )
 
 
-def _make_finite(logits):
-    # `where` keeps NaN, which shows that a model has diverged; `clip` may turn
-    # it into a number under XLA.
-    logits = ops.where(logits > LARGEST_LOGIT, LARGEST_LOGIT, logits)
-    return ops.where(logits < -LARGEST_LOGIT, -LARGEST_LOGIT, logits)
+def _check_weight(weight):
+    """Raises if an array of weights is not finite or negative."""
+    with np.errstate(invalid="ignore"):
+        valid = (weight >= 0) & (weight < np.inf)
+    if not np.all(valid):
+        index = np.unravel_index(np.argmin(valid), weight.shape)
+        raise ValueError(
+            "`sample_weight` must hold finite numbers that are not negative. "
+            f"Received: sample_weight[{', '.join(map(str, index))}]="
+            f"{weight[index]}"
+        )
 
 
 def _are_ids(values, count):
-    valid = (values >= 0) & (values < count)
-    return valid & (values == ops.floor(values))
-
-
-def _check_groups(groups, num_groups):
-    problem = f"`y_true` must hold group ids from 0 to {num_groups - 1}."
-    valid = _are_ids(groups, num_groups)
-    return _require(valid, problem, "group", groups, groups)
+    return (values >= 0) & (values < count) & (values == ops.floor(values))
 
 
 def _check_labels(labels, num_classes, shape):
@@ -470,10 +430,8 @@ def _check_labels(labels, num_classes, shape):
 
 def _check_probabilities(predictions):
     # Written so that NaN passes: a diverged model has a NaN loss.
-    outside = (predictions < -checks.ROUNDING) | (
-        predictions > 1.0 + checks.ROUNDING
-    )
-    invalid = ops.any(outside, axis=-1)
+    low, high = -checks.ROUNDING, 1.0 + checks.ROUNDING
+    invalid = ops.any((predictions < low) | (predictions > high), axis=-1)
     sums = ops.sum(predictions, axis=-1)
     if predictions.shape[-1] > 1:
         invalid = invalid | (ops.abs(sums - 1.0) > checks.SUM_TOLERANCE)
@@ -487,42 +445,25 @@ def _check_probabilities(predictions):
 def _require(valid, problem, name, rows, seen):
     """Raises an error for invalid rows, now or when the graph runs.
 
-    Args:
-        valid: `(n,)`.
-        problem: What is wrong.
-        name: Name of `rows` in the error.
-        rows: The checked values; an error shows the first invalid row.
-        seen: `(n,)`; the error of a graph shows the smallest and largest value.
-
-    Returns:
-        `valid`, or None if all rows are known to be valid.
+    An error shows the first invalid row of `rows`; that of a graph the smallest
+    and the largest value of `seen`. Returns `valid`, or None if all rows are
+    known to be valid.
     """
     known = _to_numpy_if_known(valid)
     if known is None:
         # XLA would drop the assertion and log a line about it.
         if _is_in_graph(valid) and not replicas.is_compiled_by_xla():
-            _assert_in_graph(valid, problem, seen)
+            import tensorflow as tf
+
+            lowest, highest = tf.reduce_min(seen), tf.reduce_max(seen)
+            message = [f"{problem} Received: from", lowest, "to", highest]
+            tf.debugging.Assert(tf.reduce_all(valid), message)
         return valid
     if not known.all():
         row = int((~known).argmax())
         value = ops.convert_to_numpy(rows[row]).tolist()
         raise ValueError(f"{problem} Received: {name}[{row}]={value}")
     return None
-
-
-def _both(valid, other):
-    if valid is None or other is None:
-        return other if valid is None else valid
-    return valid & other
-
-
-def _assert_in_graph(valid, problem, seen):
-    """Adds an assertion to a TensorFlow graph that XLA does not compile."""
-    import tensorflow as tf
-
-    lowest, highest = tf.reduce_min(seen), tf.reduce_max(seen)
-    message = [f"{problem} Received: from", lowest, "to", highest]
-    tf.debugging.Assert(tf.reduce_all(valid), message)
 
 
 def _to_numpy_if_known(tensor):
@@ -550,74 +491,49 @@ def _is_in_graph(tensor):
 def _warn_about_producer(y_pred, from_logits):
     """Warns if the operation that made `y_pred` contradicts `from_logits`."""
     producer = y_pred.op if _is_in_graph(y_pred) else None
-    while producer is not None and producer.type in _TRANSPARENT:
+    # Operations that keep logits logits and probabilities probabilities.
+    transparent = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims")
+    while producer is not None and producer.type in transparent:
         producer = producer.inputs[0].op
     kind = getattr(producer, "type", None)
     # Keras' activations attach their input to their output.
     is_activation = hasattr(y_pred, "_keras_logits")
     if from_logits and (is_activation or kind in ("Softmax", "Sigmoid")):
-        checks.warn(_PROBABILITIES)
+        checks.warn(_PROBABILITIES.format("y_pred"))
     if not from_logits and kind == "BiasAdd":
-        checks.warn(_LOGITS)
-
-
-def _warn_about_probabilities(predictions):
-    """Warns if values given as logits are probabilities."""
-    if predictions.shape[-1] > 1:
-        rows = _to_numpy_if_known(predictions)
-        if rows is not None and checks.are_probabilities(rows):
-            checks.warn(_PROBABILITIES)
-
-
-# Arrays.
-#
-# Every error names the argument and the first example that is wrong. Values are
-# checked block by block, when a metric reads them, so that no temporary is as
-# large as the input.
-
-# Large enough that the cost of calls and thread switches does not matter, small
-# enough for a cache.
-BLOCK_BYTES = 4 * 1024 * 1024
-# Its exponential is 0, and products with it are finite.
-LOWEST_LOGIT = -1e4
+        checks.warn(
+            "`from_logits=False`, but `y_pred` comes from a layer without "
+            "activation and looks like logits. Pass `from_logits=True`, or "
+            "give the last layer a softmax activation."
+        )
 
 
 class Examples(NamedTuple):
     """The result of `read`.
 
-    Attributes:
-        predictions: Probabilities, or logits, `(n, K)`; `(n, 1)` for binary
-            problems. Not checked yet.
-        labels: Class ids `(n,)`.
-        counts: Booleans `(n,)`, False where an example does not count; None if
-            all count.
-        weight: Weights of the examples that count, float64; None if all are 1.
-        from_logits: Whether `predictions` are logits.
-        shape: The shape `(...)` that the examples had.
-        name: Name used for the predictions in error messages.
-        remedy: Advice to a user whose probabilities are logits.
+    Every error names the argument and the first example that is wrong. Values
+    are checked block by block, when a metric reads them, so that no temporary
+    is as large as the input.
     """
 
+    # Probabilities, or logits, `(n, K)`; `(n, 1)` for binary problems. Not
+    # checked yet.
     predictions: np.ndarray
-    labels: np.ndarray
-    counts: Any
-    weight: Any
+    labels: np.ndarray  # Class ids `(n,)`.
+    counts: Any  # `(n,)`, False where an example does not; None if all count.
+    weight: Any  # Of the examples that count, float64; None if all are 1.
     from_logits: bool
-    shape: tuple
-    name: str
-    remedy: str
+    shape: tuple  # The shape `(...)` that the examples had.
+    name: str  # Of the predictions in error messages.
+    remedy: str  # Advice to a user whose probabilities are logits.
 
     def map(self, function):
-        """Applies `function(block, labels)` to all examples that count.
+        """Joins the arrays of `function(block, labels)` of all blocks.
 
-        Args:
-            function: Gets checked predictions `(m, K)`, K >= 2, float32 or
-                float64, and class ids `(m,)`. Returns a tuple of arrays `(m,)`.
-                It may be called from several threads at once, and must not
-                write into the block.
-
-        Returns:
-            The arrays of all blocks, joined.
+        `function` gets checked predictions `(m, K)`, K >= 2, float32 or
+        float64, and class ids `(m,)` of examples that count, and returns a
+        tuple of arrays `(m,)`. It may be called from several threads at once,
+        and must not write into the block.
         """
 
         def of_block(start, stop):
@@ -634,7 +550,7 @@ class Examples(NamedTuple):
         """Checked predictions `(n, K >= 2)` and labels of those that count."""
         if self.counts is None and self.predictions.shape[1] > 1:
             self.map(lambda block, labels: ())
-            return as_float(self.predictions), self.labels
+            return _as_float(self.predictions), self.labels
         return self._block(0, len(self.predictions))
 
     def _block(self, start, stop):
@@ -643,15 +559,38 @@ class Examples(NamedTuple):
         if self.counts is not None:
             counts = self.counts[start:stop]
             block, labels, rows = block[counts], labels[counts], rows[counts]
-        block = as_float(block)
+        block = _as_float(block)
+        self._check(block, rows)
+        if block.shape[1] > 1:
+            return block, labels
+        if self.from_logits:
+            return np.concatenate([0 * block, block], axis=1), labels
+        block = np.clip(block, 0, 1)
+        return np.concatenate([1 - block, block], axis=1), labels
 
-        def index(row):
-            return ", ".join(map(str, np.unravel_index(rows[row], self.shape)))
-
-        check_block(block, index, self.from_logits, self.name, self.remedy)
-        if block.shape[1] == 1:
-            block = two_classes(block[:, 0], self.from_logits)
-        return block, labels
+    def _check(self, block, rows):
+        """Raises an error if a row of the block is invalid."""
+        expected = "finite values"
+        if self.from_logits:
+            valid = np.isfinite(block).all(axis=1)
+        else:
+            # All comparisons with NaN are false.
+            valid = block.min(axis=1) >= -checks.ROUNDING
+            valid &= block.max(axis=1) <= 1 + checks.ROUNDING
+            expected = "probabilities in [0, 1]"
+            if block.shape[1] > 1:
+                sums = block.sum(axis=1)
+                valid &= np.abs(sums - 1) <= checks.SUM_TOLERANCE
+                expected += f" that sum to 1 within {checks.SUM_TOLERANCE:g}"
+            expected += f". If they are logits, {self.remedy}"
+        if not valid.all():
+            first = int(np.argmin(valid))
+            row = block[first].astype(np.float64)
+            raise ValueError(
+                f"`{self.name}` must hold {expected}. Received: {self.name}"
+                f"[{_index(rows[first], self.shape)}] from {row.min():g} to "
+                f"{row.max():g}, summing to {row.sum():g}"
+            )
 
 
 def read(
@@ -668,24 +607,13 @@ def read(
 ):
     """Returns `Examples` from arguments with the shapes of the table above.
 
-    Args:
-        probs: Probabilities, or logits: an array, a tensor, or anything else
-            with `__array__`. Not copied.
-        labels: Class ids, or one-hot rows.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether each column is a binary problem of its own.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights, of the examples' shape or of its first axes.
-        name: Name used for `probs` in error messages.
-        needs_labels: Whether `labels` must not be None.
-        may_be_empty: Whether none of the examples need count.
-        of_calibrator: Whether messages speak of the option of calibrators,
-            `from_probs`, instead of `from_logits`.
+    `probs`, an array, a tensor, or anything else with `__array__`, is not
+    copied. Messages call it `name` and, `of_calibrator`, speak of `from_probs`
+    instead of `from_logits`. `may_be_empty` allows that no example counts.
     """
     from_logits = checks.flag("from_logits", from_logits)
     multi_label = checks.flag("multi_label", multi_label)
-    if ignore_class is not None:
-        ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
+    ignore_class = checks.ignore_class(ignore_class)
     # bfloat16 is converted block by block; all at once would double the memory.
     if getattr(getattr(probs, "dtype", None), "name", None) != "bfloat16":
         probs = checks.as_array(name, probs)
@@ -699,18 +627,18 @@ def read(
         )
     shape, num_classes = probs.shape[:-1], probs.shape[-1]
     probs = probs.reshape(-1, num_classes)
+    remedy, warning = "pass `from_logits=True`", _PROBABILITIES.format(name)
+    if of_calibrator:
+        remedy = "construct the calibrator without `from_probs=True`"
+        warning = (
+            f"`{name}` look like probabilities, as after a softmax. Pass "
+            "logits, or construct the calibrator with `from_probs=True`."
+        )
+    # Logits hardly ever pass for probabilities in every row, so that some rows
+    # are enough.
     if from_logits and num_classes > 1:
-        # Logits hardly ever pass for probabilities in every row, so that some
-        # rows are enough.
-        if checks.are_probabilities(as_float(probs[:1000])):
-            checks.warn(
-                f"`{name}` look like probabilities, as after a softmax. Pass "
-                "logits, or construct the calibrator with `from_probs=True`."
-                if of_calibrator
-                else f"`from_logits=True`, but `{name}` looks like "
-                "probabilities, as after a softmax. Pass `from_logits=False`, "
-                "or logits."
-            )
+        if checks.are_probabilities(_as_float(probs[:1000])):
+            checks.warn(warning)
     if labels is None and ignore_class is None and not needs_labels:
         ids, counts = np.broadcast_to(np.int64(0), (len(probs),)), None
     else:
@@ -720,40 +648,25 @@ def read(
         weight = read_weight(sample_weight, shape)
         if not weight.all():
             counts = weight > 0 if counts is None else counts & (weight > 0)
-    if counts is not None:
-        if not counts.any() and not may_be_empty:
-            raise ValueError(
-                "`sample_weight` and `ignore_class` must leave an example that "
-                f"counts. Received: {len(counts)} examples, none of which does"
-            )
-        weight = weight if weight is None else weight[counts]
-    if weight is not None and np.all(weight == 1):
-        weight = None
-    remedy = "pass `from_logits=True`"
-    if of_calibrator:
-        remedy = "construct the calibrator without `from_probs=True`"
+        if counts is not None:
+            weight = weight[counts]
+        if np.all(weight == 1):
+            weight = None
+    if counts is not None and not counts.any() and not may_be_empty:
+        raise ValueError(
+            "`sample_weight` and `ignore_class` must leave an example that "
+            f"counts. Received: {len(counts)} examples, none of which does"
+        )
     return Examples(
         probs, ids, counts, weight, from_logits, shape, name, remedy
     )
 
 
 def top_labels(*args, **kwargs):
-    """The top-label prediction of each example.
+    """The top-label prediction of each example; arguments as in `read`.
 
-    Args:
-        *args: As in `read`.
-        **kwargs: As in `read`.
-
-    Returns:
-        Confidences `(n,)`, the largest probability of each example, at most 1;
-        booleans `(n,)`, whether the predicted class is the label (among equal
-        probabilities, the first class is predicted); and weights `(n,)`, or
-        None.
-
-    Example:
-        >>> confidence, correct, weight = top_labels([0.75, 0.5], [1, 0])
-        >>> confidence.tolist(), correct.tolist(), weight
-        ([0.75, 0.5], [True, True], None)
+    Returns confidences `(n,)`, at most 1; booleans `(n,)`, whether the first of
+    the most probable classes is the label; and weights `(n,)`, or None.
     """
     examples = read(*args, **kwargs)
 
@@ -768,55 +681,11 @@ def top_labels(*args, **kwargs):
     return *examples.map(of_block), examples.weight
 
 
-def check_predictions(predictions, labels, from_logits=False, name="probs"):
-    """Checks predictions `(n, K)` and labels; returns arrays of both.
-
-    Args:
-        predictions: Probabilities, or logits.
-        labels: Class ids `(n,)`, or one-hot rows `(n, K)`.
-        from_logits: Whether `predictions` holds logits.
-        name: Name used for the predictions in error messages.
-
-    Returns:
-        Predictions `(n, K)`, float32 or float64, and class ids `(n,)`, int64.
-
-    Example:
-        >>> probs, ids = check_predictions([[0.9, 0.1]], [[0, 1]])
-        >>> ids.tolist()
-        [1]
-        >>> check_predictions([[0.9, 0.1], [0.9, 0.2]], [0, 1])
-        Traceback (most recent call last):
-        ...
-        ValueError: `probs` must hold ... Received: probs[1] summing to 1.1
-    """
-    predictions = checks.as_array(name, predictions)
-    if predictions.ndim != 2 or predictions.shape[1] < 2:
-        raise ValueError(
-            f"`{name}` must have the shape (examples, classes) with at least "
-            f"2 classes. Received: {name}.shape={predictions.shape}"
-        )
-    examples = read(predictions, labels, from_logits, name=name)
-    predictions, labels = examples.whole()
-    return predictions, labels.astype(np.int64, copy=False)
-
-
 def map_blocks(function, num_rows, row_bytes, block_bytes=None):
-    """Calls `function(start, stop)` for consecutive ranges of rows.
+    """Lists `function(start, stop)` of consecutive ranges of rows, by threads.
 
-    Args:
-        function: Called from several threads at once if there are several
-            blocks.
-        num_rows: Number of rows.
-        row_bytes: Size of one row, which determines how many rows make a block.
-        block_bytes: The size of a block; `BLOCK_BYTES` by default.
-
-    Returns:
-        The results of the calls, in the order of the rows. If several calls
-        raise an error, that of the first block is raised.
-
-    Example:
-        >>> map_blocks(lambda start, stop: stop - start, 5, 4, block_bytes=8)
-        [2, 2, 1]
+    A block has as many rows of `row_bytes` as `block_bytes` hold. If several
+    calls raise an error, that of the first block is raised.
     """
     rows = max(1, (block_bytes or BLOCK_BYTES) // max(1, row_bytes))
     starts = range(0, num_rows, rows)
@@ -836,77 +705,6 @@ def available_cores():
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def check_block(
-    block,
-    index,
-    from_logits=False,
-    name="probs",
-    remedy="pass `from_logits=True`",
-):
-    """Raises an error if a row of the block is invalid.
-
-    Args:
-        block: Some rows, `(m, K)`, or `(m, 1)` for binary problems.
-        index: The index of the block's first row, or a function from a row of
-            the block to its index in error messages.
-        from_logits: Whether these are logits.
-        name: Name used for the predictions in error messages.
-        remedy: Advice to a user whose probabilities are logits.
-    """
-    if from_logits:
-        valid = np.isfinite(block).all(axis=1)
-    else:
-        # All comparisons with NaN are false.
-        valid = block.min(axis=1) >= -checks.ROUNDING
-        valid &= block.max(axis=1) <= 1 + checks.ROUNDING
-        if block.shape[1] > 1:
-            sums = block.sum(axis=1)
-            valid &= np.abs(sums - 1) <= checks.SUM_TOLERANCE
-    if valid.all():
-        return
-    row = int(np.argmin(valid))
-    expected, received = _problem_of(block[row].astype(np.float64))
-    if not from_logits:
-        expected += f". If they are logits, {remedy}"
-    row = index(row) if callable(index) else index + row
-    raise ValueError(
-        f"`{name}` must hold {expected}. Received: {name}[{row}] {received}"
-    )
-
-
-def _problem_of(row):
-    """What an invalid row should hold, and what it holds."""
-    not_finite = ~np.isfinite(row)
-    if not_finite.any():
-        column = int(np.argmax(not_finite))
-        return "finite values", f"with {row[column]} in column {column}"
-    low, high = row.min(), row.max()
-    if low < -checks.ROUNDING or high > 1 + checks.ROUNDING:
-        return "probabilities in [0, 1]", f"from {low:g} to {high:g}"
-    return (
-        f"probabilities that sum to 1 within {checks.SUM_TOLERANCE:g}",
-        f"summing to {row.sum():g}",
-    )
-
-
-def as_float(predictions):
-    """Predictions as float32 or float64, not copied if they are either.
-
-    Accelerators return half precision; integers are exact ones and zeros.
-    """
-    if predictions.dtype in (np.float32, np.float64):
-        return predictions
-    return predictions.astype(np.float32)
-
-
-def two_classes(predictions, from_logits):
-    """`[1 - p, p]` of probabilities `(m,)` of class 1, `[0, z]` of logits."""
-    if from_logits:
-        return np.stack([np.zeros_like(predictions), predictions], axis=1)
-    predictions = np.clip(predictions, 0, 1)
-    return np.stack([1 - predictions, predictions], axis=1)
 
 
 def at_class(block, classes):
@@ -932,31 +730,32 @@ def read_labels(labels, shape, num_classes, ignore_class):
                 "`ignore_class` must be None if `labels` are one-hot rows. "
                 f"Received: ignore_class={ignore_class}"
             )
-        return _ids_of_one_hot(labels, shape), None
+        labels = labels.reshape(-1, num_classes)
+        ids = np.argmax(labels, axis=1)
+        valid = at_class(labels, ids) == 1
+        valid &= np.count_nonzero(labels, axis=1) == 1
+        expected = (
+            "one-hot rows, or class ids. If rows hold any number of labels, "
+            "pass `multi_label=True`"
+        )
+        _check_rows(valid, expected, labels, shape)
+        return ids, None
     if labels.shape != shape:
         ids = str(shape).replace(",)", ")").strip("()")
-        rows = "" if num_classes == 1 else f" or one-hot rows ({ids}, "
-        rows += f"{num_classes})" if rows else ""
+        rows = f" or one-hot rows ({ids}, {num_classes})"
         raise ValueError(
-            f"`labels` must hold class ids ({ids},){rows}, one for each "
-            f"prediction. Received: labels.shape={labels.shape}"
+            f"`labels` must hold class ids ({ids},)"
+            f"{rows if num_classes > 1 else ''}, one for each prediction. "
+            f"Received: labels.shape={labels.shape}"
         )
     labels = labels.reshape(-1)
     counts = None if ignore_class is None else labels != ignore_class
     last = max(num_classes, 2) - 1
     with np.errstate(invalid="ignore"):
-        valid = (labels >= 0) & (labels <= last)
-        if labels.dtype.kind == "f":
-            valid &= labels == np.floor(labels)
+        valid = (labels >= 0) & (labels <= last) & (labels % 1 == 0)
     if counts is not None:
         valid |= ~counts
-    if not valid.all():
-        row = int(np.argmin(valid))
-        index = ", ".join(map(str, np.unravel_index(row, shape)))
-        raise ValueError(
-            f"`labels` must hold class ids from 0 to {last}. "
-            f"Received: labels[{index}]={labels[row]}"
-        )
+    _check_rows(valid, f"class ids from 0 to {last}", labels, shape)
     if labels.dtype.kind == "i":
         return labels, counts
     if counts is not None:
@@ -964,20 +763,13 @@ def read_labels(labels, shape, num_classes, ignore_class):
     return labels.astype(np.int64), counts
 
 
-def _ids_of_one_hot(labels, shape):
-    labels = labels.reshape(-1, labels.shape[-1])
-    ids = np.argmax(labels, axis=1)
-    valid = np.take_along_axis(labels, ids[:, None], axis=1)[:, 0] == 1
-    valid &= np.count_nonzero(labels, axis=1) == 1
+def _check_rows(valid, expected, labels, shape):
     if not valid.all():
         row = int(np.argmin(valid))
-        index = ", ".join(map(str, np.unravel_index(row, shape)))
         raise ValueError(
-            "`labels` must hold one-hot rows, or class ids. If rows hold any "
-            "number of labels, pass `multi_label=True`. "
-            f"Received: labels[{index}]={labels[row].tolist()}"
+            f"`labels` must hold {expected}. "
+            f"Received: labels[{_index(row, shape)}]={labels[row].tolist()}"
         )
-    return ids
 
 
 def read_weight(sample_weight, shape):
@@ -985,26 +777,18 @@ def read_weight(sample_weight, shape):
     weight = checks.as_array("sample_weight", sample_weight)
     if weight.shape == (*shape, 1):
         weight = weight[..., 0]
-    fits = weight.ndim <= len(shape) and all(
-        size == wanted or (axis and size == 1)
-        for axis, (size, wanted) in enumerate(
-            zip(weight.shape, shape, strict=False)
-        )
-    )
-    if not fits:
-        raise ValueError(
-            "`sample_weight` must have the shape of the examples, "
-            f"{shape}, or of their first axes. "
-            f"Received: sample_weight.shape={weight.shape}"
-        )
-    with np.errstate(invalid="ignore"):
-        valid = (weight >= 0) & np.isfinite(weight)
-    if not np.all(valid):
-        index = np.unravel_index(np.argmin(valid), weight.shape)
-        raise ValueError(
-            "`sample_weight` must hold finite numbers that are not negative. "
-            f"Received: sample_weight[{', '.join(map(str, index))}]="
-            f"{weight[index]}"
-        )
+    _check_leading("sample_weight", weight.shape, shape)
+    _check_weight(weight)
     weight = weight.reshape(weight.shape + (1,) * (len(shape) - weight.ndim))
     return np.broadcast_to(weight, shape).reshape(-1).astype(np.float64)
+
+
+def _as_float(predictions):
+    """Predictions as float32 or float64, not copied if they are either."""
+    # Accelerators return half precision; integers are exact ones and zeros.
+    is_float = predictions.dtype in (np.float32, np.float64)
+    return predictions if is_float else predictions.astype(np.float32)
+
+
+def _index(row, shape):
+    return ", ".join(map(str, np.unravel_index(row, shape)))

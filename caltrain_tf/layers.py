@@ -27,6 +27,8 @@ class PredictionLayer(keras.layers.Layer):
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
+    OPTIONS = ()  # Other arguments that are attributes.
+
     def __init__(self, *, from_probs=False, multi_label=False, **kwargs):
         super().__init__(**{"dtype": "float32", "trainable": False, **kwargs})
         self.from_probs = from_probs
@@ -40,11 +42,8 @@ class PredictionLayer(keras.layers.Layer):
 
     def get_config(self):
         """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "from_probs": self.from_probs,
-            "multi_label": self.multi_label,
-        }
+        names = ("from_probs", "multi_label", *self.OPTIONS)
+        return {**super().get_config(), **{n: getattr(self, n) for n in names}}
 
 
 class CalibrationLayer(PredictionLayer):
@@ -75,6 +74,8 @@ class Temperature(CalibrationLayer):
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
+    OPTIONS = ("temperature",)
+
     def __init__(self, temperature, **kwargs):
         super().__init__(**kwargs)
         self.temperature = float(temperature)
@@ -82,10 +83,6 @@ class Temperature(CalibrationLayer):
     def calibrate(self, logits):
         """Returns calibrated logits."""
         return logits / self.temperature
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "temperature": self.temperature}
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -98,6 +95,8 @@ class EnsembleTemperature(CalibrationLayer):
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
+    OPTIONS = ("temperature",)
+
     def __init__(self, temperature, weights, **kwargs):
         super().__init__(**kwargs)
         self.temperature = float(temperature)
@@ -105,26 +104,20 @@ class EnsembleTemperature(CalibrationLayer):
 
     def calibrate(self, logits):
         """Returns calibrated logits."""
-        uniform = -ops.log(float(logits.shape[-1])) * ops.ones_like(logits)
         parts = [
             ops.log_softmax(logits / self.temperature, axis=-1),
             ops.log_softmax(logits, axis=-1),
-            uniform,
+            -ops.log(float(logits.shape[-1])) * ops.ones_like(logits),
         ]
-        logs = [
-            ops.log(weight) if weight > 0 else LOG_OF_NOTHING
-            for weight in self.mixture
+        parts = [
+            part + (ops.log(weight) if weight > 0 else LOG_OF_NOTHING)
+            for part, weight in zip(parts, self.mixture, strict=True)
         ]
-        parts = [part + log for part, log in zip(parts, logs, strict=True)]
         return ops.logsumexp(ops.stack(parts), axis=0)
 
     def get_config(self):
         """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "temperature": self.temperature,
-            "weights": self.mixture,
-        }
+        return {**super().get_config(), "weights": self.mixture}
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -142,6 +135,14 @@ class Affine(CalibrationLayer):
             `log_softmax`.
         **kwargs: Arguments of `CalibrationLayer`.
     """
+
+    OPTIONS = (
+        "num_classes",
+        "kind",
+        "log_probabilities",
+        "temperature",
+        "centred",
+    )
 
     def __init__(
         self,
@@ -177,17 +178,6 @@ class Affine(CalibrationLayer):
             return ops.matmul(logits, ops.transpose(self.scale)) + self.bias
         return logits * self.scale + self.bias
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "kind": self.kind,
-            "log_probabilities": self.log_probabilities,
-            "temperature": self.temperature,
-            "centred": self.centred,
-        }
-
 
 class CurveLayer(CalibrationLayer):
     """Base class of curves of log-odds; a subclass defines `curve`.
@@ -200,6 +190,7 @@ class CurveLayer(CalibrationLayer):
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
+    OPTIONS = ("shape",)
     parameters = ()
 
     def __init__(self, shape, **kwargs):
@@ -230,10 +221,6 @@ class CurveLayer(CalibrationLayer):
     def curve(self, odds):
         """Returns calibrated log-odds of log-odds `(..., curves)`."""
         raise NotImplementedError
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "shape": self.shape}
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -311,6 +298,8 @@ class ConformalSet(PredictionLayer):
         **kwargs: Arguments of `PredictionLayer`.
     """
 
+    OPTIONS = ("threshold", "method", "k_reg", "lam", "randomized", "seed")
+
     def __init__(
         self, threshold, method, k_reg, lam, randomized, seed, **kwargs
     ):
@@ -355,16 +344,8 @@ class ConformalSet(PredictionLayer):
         Scores that are equal to the threshold must not fall on either side of
         it by rounding, which differs between float64, float32 and backends;
         with discrete probabilities, many scores are equal to it. Rounding may
-        therefore only add classes. In float32, 1 - score has a relative error
-        of up to 5e-6.
-
-        Args:
-            threshold: The largest score of a class in a set.
-            lam: The penalty of `"raps"`.
-
-        Returns:
-            The smallest 1 - score of a class in a set and the penalty, both
-            lowered.
+        therefore only add classes: the smallest 1 - score, whose relative error
+        is up to 5e-6 in float32, and the penalty `lam` are lowered.
         """
         bound = 1.0 - threshold
         return bound - 1e-5 * abs(bound) - 1e-15, (1.0 - 1e-5) * lam
@@ -377,15 +358,3 @@ class ConformalSet(PredictionLayer):
         elif shape[-1] == 1:
             shape = (*shape[:-1], 2)
         return keras.KerasTensor(shape, "bool")
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "threshold": self.threshold,
-            "method": self.method,
-            "k_reg": self.k_reg,
-            "lam": self.lam,
-            "randomized": self.randomized,
-            "seed": self.seed,
-        }

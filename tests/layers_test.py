@@ -10,16 +10,8 @@ NUM_CLASSES = 3
 CALIBRATORS = {
     "temperature": ct.posthoc.TemperatureScaling(),
     "ensemble": ct.posthoc.EnsembleTemperatureScaling(),
-    "vector": ct.posthoc.VectorScaling(penalty=0.1),
     "matrix": ct.posthoc.MatrixScaling(penalty=0.1),
-    "dirichlet": ct.posthoc.DirichletCalibration(
-        off_diagonal=0.1, intercept=0.1
-    ),
-    "structured_vector": ct.posthoc.StructuredVectorScaling(strength=1.0),
-    "structured_matrix": ct.posthoc.StructuredMatrixScaling(strength=1.0),
-    "platt": ct.posthoc.PlattScaling(),
     "beta": ct.posthoc.BetaCalibration(),
-    "isotonic": ct.posthoc.IsotonicCalibration(),
 }
 
 
@@ -34,7 +26,7 @@ def sequences():
     return tokens.astype("int32"), labels.astype("int32"), real
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tagger():
     """A network whose padding is masked, and confidently wrong."""
     rng = np.random.default_rng(1)
@@ -84,16 +76,15 @@ def test_padding_stays_padding(name, sequences, tagger, tmp_path):
     )
     assert abs(everything - expected) > 1e-3
     # A step of training sees no padding either.
-    before = model.get_weights()
     wrong = np.where(real, labels, (labels + 1) % NUM_CLASSES)
-    steps = []
-    for targets in (labels, wrong):
-        model.set_weights(before)
-        model.fit(tokens, targets, batch_size=40, shuffle=False, verbose=0)
-        steps.append(model.get_weights())
-    for one, other in zip(*steps, strict=True):
-        np.testing.assert_array_equal(one, other)
-    model.set_weights(before)
+    loss = model.fit(tokens, labels, batch_size=40, verbose=0).history["loss"]
+    loaded.fit(tokens, wrong, batch_size=40, verbose=0)
+    nll = ct.losses.nll(labels[real], calibrator.predict_proba(logits[real]))
+    np.testing.assert_allclose(loss, [np.mean(nll)], rtol=1e-5)
+    for one, other in zip(
+        model.get_weights(), loaded.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_sets_keep_the_mask(sequences, tagger):

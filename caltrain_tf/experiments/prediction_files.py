@@ -10,9 +10,9 @@ from caltrain_tf import files, inputs
 
 def save(path, logits, labels, dtype="float32"):
     """Writes an `.npz` file atomically, with logits in float32 or float16."""
-    logits, labels = inputs.check_predictions(
+    logits, labels = inputs.read(
         rounded(logits, dtype), labels, from_logits=True, name="logits"
-    )
+    ).whole()
     content = io.BytesIO()
     np.savez(
         content,
@@ -33,9 +33,9 @@ def load(path):
             "`path` must be a predictions file with the arrays `logits` and "
             f"`labels`: {e}. Received: path={str(path)!r}"
         ) from e
-    return inputs.check_predictions(
+    return inputs.read(
         np.asarray(logits, np.float32), labels, from_logits=True, name="logits"
-    )
+    ).whole()
 
 
 def rounded(logits, dtype):

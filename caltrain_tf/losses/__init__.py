@@ -20,6 +20,15 @@
 | `acls` | `ACLS` | `acls` |
 
 `CompositeLoss` adds two of them; `Groupwise` averages one of them over groups.
+
+All of them take class ids `(...)` or label distributions `(..., classes)`, and
+probabilities or logits `(..., classes)`; `(..., 1)` is the probability or logit
+of class 1, for labels of 0 and 1. Leading axes are the batch and, if there are
+more, positions such as pixels or tokens. With `multi_label=True` the last axis
+holds independent labels, which are pooled. The first five have a value for each
+example, the others one for a batch. The scale of the latter's weights does
+not matter; if all are 0, or the batch is empty, the loss is 0. Their classes
+apply `reduction` to a copy of the value for each example that counts.
 """
 
 from caltrain_tf.losses.composite import CompositeLoss, PartMetric

@@ -1,15 +1,8 @@
-"""What the losses share: `Loss`, reductions, and the values of parts.
+"""What the losses share: their base classes, means and roots, and parts.
 
 A loss is a function `(y_true, y_pred, from_logits=False, *, ...)`, which reads
 its arguments into an `inputs.Batch` and returns a value for each example,
-`(...)`, or one scalar for the whole batch. Its class holds the options:
-
-    class MMCE(base.FunctionLoss):
-        def __init__(self, width=0.4, ..., from_logits=False, name="mmce", *,
-                     multi_label=False, ignore_class=None,
-                     reduction="sum_over_batch_size", dtype=None):
-            super().__init__(mmce, name, reduction, dtype, from_logits,
-                             multi_label, ignore_class, width=width, ...)
+`(...)`, or one scalar for the whole batch. Its class is a `FunctionLoss`.
 """
 
 import inspect
@@ -35,7 +28,7 @@ class Loss(keras.losses.Loss):
     num_groups = None
 
     def __init__(
-        self, name, reduction, dtype, from_logits, multi_label, ignore_class
+        self, from_logits, name, multi_label, ignore_class, reduction, dtype
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.from_logits = checks.flag("from_logits", from_logits)
@@ -63,9 +56,7 @@ class Loss(keras.losses.Loss):
         """Returns a value for each example, `(...)`."""
         batch = self.standardize(y_true, y_pred)
         value = self.of_batch(batch)
-        if len(value.shape) == 0:
-            value = value * ops.ones_like(batch.sample_weight)
-        return batch.restore(value)
+        return batch.restore(value * ops.ones_like(batch.sample_weight))
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Returns the loss, reduced as `reduction` says."""
@@ -101,41 +92,31 @@ class Loss(keras.losses.Loss):
 
     def __repr__(self):
         """Returns the call that makes this loss, without the defaults."""
-        arguments = {**self.get_config(), **self._parts()}
-        defaults = inspect.signature(type(self)).parameters
         chosen = [
-            f"{name}={arguments[name]!r}"
-            for name, parameter in defaults.items()
-            if name in arguments and arguments[name] != parameter.default
+            f"{name}={getattr(self, name)!r}"
+            for name, parameter in inspect.signature(
+                type(self)
+            ).parameters.items()
+            if name != "dtype"
+            and getattr(self, name, parameter.default) != parameter.default
         ]
         return f"{type(self).__name__}({', '.join(chosen)})"
 
-    def _parts(self):
-        """Arguments that are losses, which the config holds serialized."""
-        return {}
-
 
 class FunctionLoss(Loss):
-    """A loss whose value is that of a function with checked `options`."""
+    """A loss with the value of `function`, whose options are attributes."""
 
-    def __init__(
-        self,
-        function,
-        name,
-        reduction,
-        dtype,
-        from_logits,
-        multi_label,
-        ignore_class,
-        **options,
-    ):
-        super().__init__(
-            name, reduction, dtype, from_logits, multi_label, ignore_class
-        )
-        self.function = function
-        self.options = options
-        for option, value in options.items():
-            setattr(self, option, value)
+    function = None
+
+    @property
+    def options(self):
+        """The options of the function that not all losses have."""
+        common = (*SHARED, "sample_weight", "cross_replica")
+        return {
+            name: getattr(self, name)
+            for name in self.function.__kwdefaults__
+            if name not in common
+        }
 
     def of_batch(self, batch):
         """Returns the function's value, a scalar or `(n,)`."""
@@ -177,13 +158,68 @@ def mean(values, batch):
 
 def root(value, exponent):
     """`value ** (1 / exponent)`, with a gradient of 0 where `value` is 0."""
-    if exponent == 1:
-        return value
     # With this comparison NaN stays NaN and does not become an error of 0.
     is_zero = value <= 0
-    safe = ops.where(is_zero, 1.0, value)
-    rooted = ops.sqrt(safe) if exponent == 2 else safe ** (1.0 / exponent)
+    rooted = ops.power(ops.where(is_zero, 1.0, value), 1.0 / exponent)
     return ops.where(is_zero, 0.0, rooted)
+
+
+def value_of_part(loss, batch, is_group=False):
+    """Returns the scalar of any kind of loss for a `Batch`.
+
+    Args:
+        loss: A loss of this package, another `keras.losses.Loss`, or a function
+            `(y_true, y_pred)`.
+        batch: The `Batch`.
+        is_group: Whether the weights select some of the examples. Losses that
+            do not see the weights must then return a value for each example.
+    """
+    if isinstance(loss, Loss) and not has_own_call(loss):
+        values = loss.of_batch(batch)
+        return mean(values, batch) if len(values.shape) else values
+    if isinstance(loss, keras.losses.Loss):
+        values = loss.call(*batch.given)
+    else:
+        options = {"from_logits": batch.from_logits}
+        values = loss(*batch.given, **accepted(loss, options))
+    values = ops.cast(values, "float32")
+    if len(values.shape) > 1:
+        values = ops.mean(values, axis=tuple(range(1, len(values.shape))))
+    values = inputs.nan_where_invalid(values, batch)
+    if len(values.shape) == 1:
+        return mean(values, batch)
+    if is_group:
+        raise ValueError(
+            "`loss` must return a value for each example. Received: "
+            f"loss={loss!r}, which returned a scalar"
+        )
+    return values
+
+
+def check_agreement(role, part, shared, whole):
+    """Raises if a part of a loss has other options than the whole."""
+    for option, expected in shared.items():
+        theirs = getattr(part, option, expected)
+        if theirs != expected and (
+            option == "from_logits" or isinstance(part, Loss)
+        ):
+            raise ValueError(
+                f"`{role}` and the {whole} loss must agree on `{option}`. "
+                f"Received: {role}.{option}={theirs}, {option}={expected}"
+            )
+
+
+def accepted(function, options):
+    """The options without the shared ones that `function` does not have."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # Some C functions have no signature.
+        parameters = ()
+    return {
+        name: value
+        for name, value in options.items()
+        if name in parameters or name not in SHARED
+    }
 
 
 def has_own_call(loss):
@@ -193,21 +229,19 @@ def has_own_call(loss):
 
 def _reduce(value, batch, reduction):
     """Applies Keras' `reduction` to a scalar or to values `(n,)`."""
+    is_scalar = len(value.shape) == 0
     is_mean = reduction not in (None, "none", "sum")
-    if len(value.shape) == 0:
-        if is_mean:
-            return value / replicas.replica_count()
-        values = value * ops.cast(batch.sample_weight != 0, value.dtype)
-    else:
-        values = value * batch.sample_weight
-    if reduction == "sum":
-        return ops.sum(values)
+    if is_scalar and is_mean:
+        return value / replicas.replica_count()
+    weight = batch.sample_weight
+    if is_scalar:
+        weight = ops.cast(weight != 0, "float32")
+    values = value * weight
     if not is_mean:
-        return batch.restore(values)
+        return ops.sum(values) if reduction == "sum" else batch.restore(values)
+    # As in Keras: a weight of 0 counts, an example left out does not.
+    counts = batch.mask
     if reduction == "mean_with_sample_weight":
-        count = ops.sum(batch.sample_weight)
-    else:
-        # As in Keras: a weight of 0 counts, an example left out does not.
-        counts = ops.ones_like(values) if batch.mask is None else batch.mask
-        count = ops.sum(counts)
+        counts = batch.sample_weight
+    count = ops.sum(ops.ones_like(values) if counts is None else counts)
     return ops.divide_no_nan(ops.sum(values), count) / replicas.replica_count()

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from caltrain_tf import checks
-from caltrain_tf.losses import base, parts, registry
+from caltrain_tf.losses import base, registry
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -33,8 +33,7 @@ class CompositeLoss(base.Loss):
             of the replicas' errors. On CPU and GPU this needs
             `model.compile(jit_compile=False)`.
         name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
         reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
             value for each example that counts.
@@ -65,7 +64,7 @@ class CompositeLoss(base.Loss):
         dtype=None,
     ):
         super().__init__(
-            name, reduction, dtype, from_logits, multi_label, ignore_class
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
         self.beta = checks.number("beta", beta, low=0, closed=True)
         self.cross_replica = checks.flag("cross_replica", cross_replica)
@@ -76,12 +75,23 @@ class CompositeLoss(base.Loss):
             )
         self.primary = self._get_part("primary", primary)
         self.secondary = self._get_part("secondary", secondary)
-        self.num_groups = self._get_num_groups()
 
     def parts(self, y_true, y_pred, sample_weight=None):
         """Returns the two scalars of the loss, `(primary, secondary)`."""
         batch = self.standardize(y_true, y_pred, sample_weight)
         return self.part("primary", batch), self.part("secondary", batch)
+
+    def terms(self, y_true, y_pred, sample_weight=None):
+        """Returns `(weighted_mean, primary, secondary)`, three scalars.
+
+        The first is `primary + beta * secondary`, unless a subclass has a
+        `call` of its own.
+        """
+        primary, secondary = self.parts(y_true, y_pred, sample_weight)
+        total = primary + self.beta * secondary
+        if base.has_own_call(self):
+            total = self.weighted_mean(y_true, y_pred, sample_weight)
+        return total, primary, secondary
 
     def part_metrics(self):
         """Returns metrics of the two parts, for `compile(metrics=...)`.
@@ -95,26 +105,10 @@ class CompositeLoss(base.Loss):
             if getattr(self, name) is not None
         ]
 
-    def terms(self, y_true, y_pred, sample_weight=None):
-        """Returns `(weighted_mean, primary, secondary)`, three scalars.
-
-        The first is `primary + beta * secondary`, unless a subclass has a
-        `call` of its own.
-        """
-        batch = self.standardize(y_true, y_pred, sample_weight)
-        primary = self.part("primary", batch)
-        secondary = self.part("secondary", batch)
-        total = primary + self.beta * secondary
-        if base.has_own_call(self):
-            total = self.weighted_mean(y_true, y_pred, sample_weight)
-        return total, primary, secondary
-
     def part(self, name, batch):
         """Returns the scalar of a part for a `Batch`; 0 if there is none."""
         part = getattr(self, name)
-        if part is None:
-            return ops.zeros((), "float32")
-        return parts.value(part, batch)
+        return base.value_of_part(part, batch) if part else ops.zeros(())
 
     def of_batch(self, batch):
         """Returns the loss of a `Batch`, a scalar."""
@@ -132,30 +126,20 @@ class CompositeLoss(base.Loss):
             "cross_replica": self.cross_replica,
         }
 
-    def _parts(self):
-        return {"primary": self.primary, "secondary": self.secondary}
-
     def _get_part(self, role, identifier):
         if identifier is None:
             return None
         shared = {name: getattr(self, name) for name in base.SHARED}
         part = registry.get(identifier, **shared)
-        parts.check_agreement(role, part, shared, "composite")
-        return part
-
-    def _get_num_groups(self):
-        """The number of groups in `y_true`; None without groups."""
-        counts = {
-            part.num_groups
-            for part in (self.primary, self.secondary)
-            if getattr(part, "num_groups", None) is not None
-        }
-        if len(counts) > 1:
+        base.check_agreement(role, part, shared, "composite")
+        count = getattr(part, "num_groups", None)
+        if None not in (count, self.num_groups) and count != self.num_groups:
             raise ValueError(
                 "`primary` and `secondary` must agree on `num_groups`. "
-                f"Received: {self.primary!r}, {self.secondary!r}"
+                f"Received: {self.primary!r}, {part!r}"
             )
-        return counts.pop() if counts else None
+        self.num_groups = self.num_groups or count
+        return part
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")

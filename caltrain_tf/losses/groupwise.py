@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from caltrain_tf import checks, inputs
-from caltrain_tf.losses import base, parts, registry
+from caltrain_tf.losses import base, registry
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -78,9 +78,9 @@ class Groupwise(base.Loss):
             **given,
             "multi_label": False,
         }
-        super().__init__(name, reduction, dtype, **shared)
+        super().__init__(name=name, reduction=reduction, dtype=dtype, **shared)
         self.num_groups = checks.count("num_groups", num_groups)
-        parts.check_agreement("loss", self.loss, shared, "group")
+        base.check_agreement("loss", self.loss, shared, "group")
         if getattr(self.loss, "num_groups", None) is not None:
             raise ValueError(
                 "`loss` must not have groups of its own. "
@@ -94,7 +94,7 @@ class Groupwise(base.Loss):
             is_group = ops.cast(batch.groups == index, "float32")
             weight = inputs.scale(batch.weight * is_group, batch.cross_replica)
             group = batch._replace(weight=weight)
-            value = parts.value(self.loss, group, is_group=True)
+            value = base.value_of_part(self.loss, group, is_group=True)
             mass = batch.sum_over_replicas(ops.sum(weight))
             # A product instead of `where` keeps the NaN of a diverged model.
             total = total + value * ops.cast(mass > 0, "float32")
@@ -110,6 +110,3 @@ class Groupwise(base.Loss):
         }
         del config["multi_label"]
         return config
-
-    def _parts(self):
-        return {"loss": self.loss}

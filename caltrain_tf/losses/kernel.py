@@ -42,22 +42,16 @@ def mmce(
     `ct.metrics.mmce`, which takes arrays, is the square root of this loss.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         width: Width of the kernel, at least 0.01.
         weighted: Whether to give correct and incorrect examples the same total
             weight.
         root: Whether to take the square root.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -112,14 +106,8 @@ class MMCE(base.FunctionLoss):
         weighted: Whether to give correct and incorrect examples the same total
             weight.
         root: Whether to take the square root.
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `mmce`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -128,6 +116,8 @@ class MMCE(base.FunctionLoss):
         >>> round(float(loss([0, 1, 1], probs)), 4)
         0.0319
     """
+
+    function = staticmethod(mmce)
 
     def __init__(
         self,
@@ -143,17 +133,11 @@ class MMCE(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            mmce,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            width=checks.number("width", width, low=0.01, closed=True),
-            weighted=checks.flag("weighted", weighted),
-            root=checks.flag("root", root),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.width = checks.number("width", width, low=0.01, closed=True)
+        self.weighted = checks.flag("weighted", weighted)
+        self.root = checks.flag("root", root)
 
 
 def esd(
@@ -174,31 +158,19 @@ def esd(
 
         esd = mean_i [gbar_i^2 - s_i^2 / (N - 1)]
 
-    It has neither bins nor a kernel nor parameters, and its expectation is 0
-    for a calibrated model; the value of a batch may be negative. It is
-    computed in O(N log N) as the mean over triples of distinct examples,
-
-        sum_i sum_{j != k, both != i} g_ij g_ik / (N (N - 1) (N - 2)),
-
-    which with weights is the mean of the triples weighted by w_i w_j w_k. Fewer
-    than three examples have no variance and a loss of 0; the authors' code
-    divides by 0 there. For more examples, the authors' code gives the same
-    values, from N x N matrices, unless logits are so far apart that confidences
-    round to 1: those are ties there, and here only where they are 1 in float64.
+    It has no parameters, and its expectation is 0 for a calibrated model; the
+    value of a batch may be negative. It is computed in O(N log N) as the mean
+    of g_ij g_ik over triples of distinct examples, weighted by w_i w_j w_k.
+    Fewer than three examples have a loss of 0. Confidences are ties only where
+    they are equal in float64; in the authors' code, all that round to 1 are.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -262,14 +234,8 @@ class ESD(base.FunctionLoss):
     """`esd` as a loss for `model.compile`: expected squared difference.
 
     Args:
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `esd`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -277,6 +243,8 @@ class ESD(base.FunctionLoss):
         >>> round(float(ct.losses.ESD()([0, 1, 0, 1], probs)), 4)
         0.1567
     """
+
+    function = staticmethod(esd)
 
     def __init__(
         self,
@@ -289,7 +257,7 @@ class ESD(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            esd, name, reduction, dtype, from_logits, multi_label, ignore_class
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
 
 
@@ -315,19 +283,10 @@ def _confidence_and_doubt(batch):
 def laplacian_quadratic_form(points, coefficients, width):
     """sum_ij e_i e_j exp(-|x_i - x_j| / width) without the N x N matrix.
 
-    For sorted points the kernel is a product, exp(-x_i/w) exp(x_j/w) for
-    x_j < x_i, so that a running sum gives each point's sum over all points to
-    its left. These sums contain each pair once and are therefore doubled. Equal
-    points have a kernel of 1 and no gradient between them, like |x| with a
-    slope of 0 at 0. All operations can be differentiated any number of times.
-
-    Args:
-        points: x, `(n,)`, in [0, 1].
-        coefficients: e, `(n,)`.
-        width: w, at least 0.01, so that exp(x/w) stays inside float32.
-
-    Returns:
-        A scalar.
+    For sorted points in [0, 1] the kernel is a product, exp(-x_i/w) exp(x_j/w)
+    for x_j < x_i, so that a running sum gives each point's sum over all points
+    to its left. These sums contain each pair once and are therefore doubled.
+    Equal points have a kernel of 1 and no gradient between them.
     """
     order = ops.argsort(ops.stop_gradient(points))
     x = ops.take(points, order)
@@ -345,11 +304,7 @@ def laplacian_quadratic_form(points, coefficients, width):
 
 
 def running_sum_before(values):
-    """The sum of all earlier values at each place, `(n,)`.
-
-    Args:
-        values: `(n,)`.
-    """
+    """The sum of all earlier values at each place, `(n,)`."""
     count = _length(values)
     if isinstance(count, int) and count <= BLOCK:
         return _shifted(ops.cumsum(values))
@@ -362,25 +317,16 @@ def running_sum_before(values):
 
 
 def is_first_of_ties(points):
-    """Whether a point is the first one of its value, `(n,)`.
-
-    Args:
-        points: `(n,)`, sorted in either direction.
-    """
+    """Whether each of the sorted points is the first one of its value."""
     is_first = points[1:] != points[:-1]
     return ops.concatenate([ops.ones_like(points[:1], "bool"), is_first])
 
 
 def sums_over_ties(is_first, values):
-    """Sums `values`, for each point, over all points equal to it.
+    """Sums `values` `(n, columns)`, for each point, over all equal to it.
 
-    Args:
-        is_first: Result of `is_first_of_ties`, `(n,)`.
-        values: `(n, columns)`, in the order of the points.
-
-    Returns:
-        `(n, columns)`. If `values` is 0 at all but one of several equal points,
-        all of them get the entry of that point.
+    If `values` is 0 at all but one of several equal points, all of them get the
+    entry of that point.
     """
     count = _length(values)
     group = ops.cumsum(ops.cast(is_first, "int32")) - 1

@@ -27,15 +27,11 @@ def nll(
     nll = -sum_k y_k log p_k
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         label_smoothing: s in [0, 1); labels become (1 - s) y + s / classes.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
 
     Returns:
@@ -64,13 +60,8 @@ class NLL(base.FunctionLoss):
 
     Args:
         label_smoothing: s in [0, 1); labels become (1 - s) y + s / classes.
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `nll`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -78,6 +69,8 @@ class NLL(base.FunctionLoss):
         >>> round(float(loss([0, 1], [[0.5, 0.5], [0.8, 0.2]])), 4)
         1.1166
     """
+
+    function = staticmethod(nll)
 
     def __init__(
         self,
@@ -91,15 +84,9 @@ class NLL(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            nll,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            label_smoothing=checks.share("label_smoothing", label_smoothing),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.label_smoothing = checks.share("label_smoothing", label_smoothing)
 
 
 def mse(
@@ -112,14 +99,10 @@ def mse(
     Its mean over a data set is the Brier score.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
 
     Returns:
@@ -146,19 +129,16 @@ class MSE(base.FunctionLoss):
     """`mse` as a loss for `model.compile`: the squared error.
 
     Args:
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `mse`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
         >>> float(ct.losses.MSE()([0, 1], [[0.5, 0.5], [0.8, 0.2]]))
         0.89
     """
+
+    function = staticmethod(mse)
 
     def __init__(
         self,
@@ -171,7 +151,7 @@ class MSE(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            mse, name, reduction, dtype, from_logits, multi_label, ignore_class
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
 
 
@@ -189,17 +169,13 @@ def focal(
     focal = -sum_k y_k (1 - p_k)^gamma log p_k
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         gamma: The exponent, at least 0 (which gives `nll`). `"flsd53"` is a
             sample-dependent exponent: 5 where the label's class has p < 0.2,
             else 3.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
 
     Returns:
@@ -243,13 +219,8 @@ class Focal(base.FunctionLoss):
     Args:
         gamma: The exponent, at least 0, or `"flsd53"` for a sample-dependent
             exponent: 5 where the label's class has p < 0.2, else 3.
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `focal`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -257,6 +228,8 @@ class Focal(base.FunctionLoss):
         >>> round(float(loss([0, 1], [[0.5, 0.5], [0.9, 0.1]])), 4)
         1.0192
     """
+
+    function = staticmethod(focal)
 
     def __init__(
         self,
@@ -270,15 +243,9 @@ class Focal(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            focal,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            gamma=_check_gamma(gamma, (FLSD53,)),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.gamma = _check_gamma(gamma, (FLSD53,))
 
 
 def dual_focal(
@@ -302,15 +269,11 @@ def dual_focal(
     for class ids but sums them over the batch by default.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         gamma: The exponent, at least 0 (which gives `nll`).
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
 
     Returns:
@@ -350,13 +313,8 @@ class DualFocal(base.FunctionLoss):
 
     Args:
         gamma: The exponent, at least 0.
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `dual_focal`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -364,6 +322,8 @@ class DualFocal(base.FunctionLoss):
         >>> round(float(loss([0, 1], [[0.5, 0.3, 0.2], [0.7, 0.2, 0.1]])), 4)
         0.8736
     """
+
+    function = staticmethod(dual_focal)
 
     def __init__(
         self,
@@ -377,15 +337,9 @@ class DualFocal(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            dual_focal,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            gamma=_check_gamma(gamma),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.gamma = _check_gamma(gamma)
 
 
 def bsce_gra(
@@ -410,17 +364,13 @@ def bsce_gra(
     and has a `gamma` of 0.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         gamma: The exponent, at least 0 (which gives `nll`).
         norm: Norm of the distance, at least 1. For `norm=1` and class ids, the
             distance is 2 (1 - p) with the probability p of the label's class.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
 
     Returns:
@@ -464,13 +414,8 @@ class BSCEGRA(base.FunctionLoss):
     Args:
         gamma: The exponent, at least 0.
         norm: Norm of the distance between label and prediction, at least 1.
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `bsce_gra`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -478,6 +423,8 @@ class BSCEGRA(base.FunctionLoss):
         >>> round(float(loss([0, 1], [[0.5, 0.5], [0.8, 0.2]])), 4)
         1.2033
     """
+
+    function = staticmethod(bsce_gra)
 
     def __init__(
         self,
@@ -492,16 +439,10 @@ class BSCEGRA(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            bsce_gra,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            gamma=_check_gamma(gamma),
-            norm=checks.number("norm", norm, low=1, closed=True),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.gamma = _check_gamma(gamma)
+        self.norm = checks.number("norm", norm, low=1, closed=True)
 
 
 def _check_gamma(gamma, names=()):
@@ -519,17 +460,16 @@ def _of_label(values, batch):
 
 def _next_below(y_pred, probs):
     """For each class the largest probability below its own, `(n, classes)`."""
-    num_classes = y_pred.shape[1]
     order = ops.argsort(ops.stop_gradient(y_pred), axis=-1)
     ordered = ops.take_along_axis(y_pred, order, axis=-1)
     is_above = ordered[:, 1:] > ordered[:, :-1]
     # One more than the place of the next class below, or 0 if there is none.
     # Classes of equal probability share that of the first of them, which a
-    # running maximum over 1, 2, 4, ... places hands on.
-    place = ops.where(is_above, ops.arange(1, num_classes, dtype="int32"), 0)
-    place = ops.pad(place, ((0, 0), (1, 0)))
+    # running maximum over 1, 2, 4, ... places hands on: Keras has none.
+    place = ops.arange(1, y_pred.shape[1], dtype="int32")
+    place = ops.pad(ops.where(is_above, place, 0), ((0, 0), (1, 0)))
     step = 1
-    while step < num_classes:
+    while step < y_pred.shape[1]:
         earlier = ops.pad(place[:, :-step], ((0, 0), (step, 0)))
         place = ops.maximum(place, earlier)
         step *= 2

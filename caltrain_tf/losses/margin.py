@@ -37,19 +37,13 @@ def mbls(
     code.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Logits `(..., classes)`; `(..., 1)` is the logit of class 1.
-            Leading axes are the batch and, if there are more, positions such as
-            pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Logits `(..., classes)`, or `(..., 1)` for binary problems.
         from_logits: Must be True.
         margin: The largest distance without a penalty, at least 0.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -90,13 +84,8 @@ class MbLS(base.FunctionLoss):
     Args:
         margin: The largest distance without a penalty, at least 0.
         from_logits: Must be True.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        multi_label, ignore_class: As in `mbls`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -105,6 +94,8 @@ class MbLS(base.FunctionLoss):
         >>> round(float(loss([0, 1, 1], logits)), 4)
         0.6667
     """
+
+    function = staticmethod(mbls)
 
     def __init__(
         self,
@@ -117,16 +108,11 @@ class MbLS(base.FunctionLoss):
         reduction="sum_over_batch_size",
         dtype=None,
     ):
+        _check_logits(from_logits)
         super().__init__(
-            mbls,
-            name,
-            reduction,
-            dtype,
-            _check_logits(from_logits),
-            multi_label,
-            ignore_class,
-            margin=checks.number("margin", margin, low=0, closed=True),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.margin = checks.number("margin", margin, low=0, closed=True)
 
 
 def acls(
@@ -157,21 +143,15 @@ def acls(
     1e15 and have no gradient.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Logits `(..., classes)`; `(..., 1)` is the logit of class 1.
-            Leading axes are the batch and, if there are more, positions such as
-            pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Logits `(..., classes)`, or `(..., 1)` for binary problems.
         from_logits: Must be True.
         margin: The largest logit and distance without a penalty, at least 0.
         positive: Weight of the first term, at least 0.
         negative: Weight of the second term, at least 0.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -220,13 +200,8 @@ class ACLS(base.FunctionLoss):
         positive: Weight of the penalty on the largest logit, at least 0.
         negative: Weight of the penalty on the other logits, at least 0.
         from_logits: Must be True.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        multi_label, ignore_class: As in `acls`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -235,6 +210,8 @@ class ACLS(base.FunctionLoss):
         >>> round(float(loss([0, 1, 1], logits)), 4)
         5.6667
     """
+
+    function = staticmethod(acls)
 
     def __init__(
         self,
@@ -249,18 +226,13 @@ class ACLS(base.FunctionLoss):
         reduction="sum_over_batch_size",
         dtype=None,
     ):
+        _check_logits(from_logits)
         super().__init__(
-            acls,
-            name,
-            reduction,
-            dtype,
-            _check_logits(from_logits),
-            multi_label,
-            ignore_class,
-            margin=checks.number("margin", margin, low=0, closed=True),
-            positive=checks.number("positive", positive, low=0, closed=True),
-            negative=checks.number("negative", negative, low=0, closed=True),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.margin = checks.number("margin", margin, low=0, closed=True)
+        self.positive = checks.number("positive", positive, low=0, closed=True)
+        self.negative = checks.number("negative", negative, low=0, closed=True)
 
 
 def _check_logits(from_logits):

@@ -22,18 +22,12 @@ def mdca(
     mdca = 1/K sum_k |mean_i p_ik - mean_i y_ik|
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -68,14 +62,8 @@ class MDCA(base.FunctionLoss):
     """`mdca` as a loss for `model.compile`.
 
     Args:
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `mdca`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -83,6 +71,8 @@ class MDCA(base.FunctionLoss):
         >>> round(float(ct.losses.MDCA()([0, 1, 1], probs)), 4)
         0.3333
     """
+
+    function = staticmethod(mdca)
 
     def __init__(
         self,
@@ -95,7 +85,7 @@ class MDCA(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            mdca, name, reduction, dtype, from_logits, multi_label, ignore_class
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
 
 
@@ -116,18 +106,12 @@ def dca(
         dca = |mean_i c_i - mean_i a_i|
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -161,14 +145,8 @@ class DCA(base.FunctionLoss):
     """`dca` as a loss for `model.compile`.
 
     Args:
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `dca`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -176,6 +154,8 @@ class DCA(base.FunctionLoss):
         >>> round(float(ct.losses.DCA()([0, 1, 1], probs)), 4)
         0.0667
     """
+
+    function = staticmethod(dca)
 
     def __init__(
         self,
@@ -188,5 +168,5 @@ class DCA(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            dca, name, reduction, dtype, from_logits, multi_label, ignore_class
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )

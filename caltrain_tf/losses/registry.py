@@ -11,50 +11,45 @@ from collections.abc import Mapping
 import keras
 
 from caltrain_tf import checks
-from caltrain_tf.losses.kernel import ESD, MMCE
-from caltrain_tf.losses.likelihood import BSCEGRA, MSE, NLL, DualFocal, Focal
-from caltrain_tf.losses.margin import ACLS, MbLS
-from caltrain_tf.losses.marginal import DCA, MDCA
-from caltrain_tf.losses.parts import accepted
-from caltrain_tf.losses.soft_bins import SBECE, SBMarginalECE
-from caltrain_tf.losses.uncertainty import AvUC, SoftAvUC
+from caltrain_tf.losses import (
+    base,
+    kernel,
+    likelihood,
+    margin,
+    marginal,
+    soft_bins,
+    uncertainty,
+)
 
-_AvUCGS = functools.partial(AvUC, stop_gradient=True, name="avuc_gs")
+_AvUCGS = functools.partial(
+    uncertainty.AvUC, stop_gradient=True, name="avuc_gs"
+)
 # name -> (class, label in reports and figures)
 _PRIMARY = {
-    "nll": (NLL, "NLL"),
-    "focal": (Focal, "Focal"),
-    "mse": (MSE, "MSE"),
-    "dual_focal": (DualFocal, "Dual focal"),
-    "bsce_gra": (BSCEGRA, "BSCE-GRA"),
+    "nll": (likelihood.NLL, "NLL"),
+    "focal": (likelihood.Focal, "Focal"),
+    "mse": (likelihood.MSE, "MSE"),
+    "dual_focal": (likelihood.DualFocal, "Dual focal"),
+    "bsce_gra": (likelihood.BSCEGRA, "BSCE-GRA"),
 }
 _SECONDARY = {
-    "sb_ece": (SBECE, "SB-ECE"),
-    "s_avuc": (SoftAvUC, "S-AvUC"),
-    "avuc": (AvUC, "AvUC"),
+    "sb_ece": (soft_bins.SBECE, "SB-ECE"),
+    "s_avuc": (uncertainty.SoftAvUC, "S-AvUC"),
+    "avuc": (uncertainty.AvUC, "AvUC"),
     "avuc_gs": (_AvUCGS, "AvUC-GS"),
-    "mmce": (MMCE, "MMCE"),
-    "sb_marginal_ece": (SBMarginalECE, "SB-marginal ECE"),
-    "esd": (ESD, "ESD"),
-    "mdca": (MDCA, "MDCA"),
-    "dca": (DCA, "DCA"),
-    "mbls": (MbLS, "MbLS"),
-    "acls": (ACLS, "ACLS"),
+    "mmce": (kernel.MMCE, "MMCE"),
+    "sb_marginal_ece": (soft_bins.SBMarginalECE, "SB-marginal ECE"),
+    "esd": (kernel.ESD, "ESD"),
+    "mdca": (marginal.MDCA, "MDCA"),
+    "dca": (marginal.DCA, "DCA"),
+    "mbls": (margin.MbLS, "MbLS"),
+    "acls": (margin.ACLS, "ACLS"),
 }
 _ALL = {**_PRIMARY, **_SECONDARY}
 PRIMARY = {name: loss for name, (loss, _) in _PRIMARY.items()}
 SECONDARY = {name: loss for name, (loss, _) in _SECONDARY.items()}
 LABELS = {name: label for name, (_, label) in _ALL.items()}
 _BY_NAME = {**PRIMARY, **SECONDARY}
-# Arguments of every loss, which a configuration sets for all of them.
-_COMMON = (
-    "from_logits",
-    "name",
-    "multi_label",
-    "ignore_class",
-    "reduction",
-    "dtype",
-)
 
 
 def options(name):
@@ -72,10 +67,11 @@ def options(name):
         {'threshold': 0.5, 'temperature': 0.1}
     """
     loss = _BY_NAME[checks.choice("name", name, tuple(_BY_NAME))]
+    common = (*base.SHARED, "name", "reduction", "dtype")
     return {
         option: parameter.default
         for option, parameter in inspect.signature(loss).parameters.items()
-        if option not in _COMMON
+        if option not in common
     }
 
 
@@ -122,7 +118,7 @@ def get(identifier, **options):
     if inspect.isclass(identifier) and issubclass(
         identifier, keras.losses.Loss
     ):
-        return identifier(**accepted(identifier, options))
+        return identifier(**base.accepted(identifier, options))
     if callable(identifier) and not inspect.isclass(identifier):
         return identifier
     raise ValueError(
@@ -139,5 +135,5 @@ def _get_of_keras(name, options):
     if found is None:
         checks.choice("identifier", name, tuple(_BY_NAME))
     if isinstance(found, keras.losses.Loss):
-        return type(found)(**accepted(type(found), options))
+        return type(found)(**base.accepted(type(found), options))
     return found

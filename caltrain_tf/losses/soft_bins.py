@@ -24,16 +24,7 @@ _USUAL_EXAMPLES = 1024
 def soft_membership(values, num_bins, temperature, lower=0.0):
     """Membership of each value in bins of equal width on [lower, 1].
 
-    u_j(c) = softmax_j(-(c - centre_j)^2 / temperature)
-
-    Args:
-        values: Any shape.
-        num_bins: Number of bins.
-        temperature: Softness; towards 0 the bins become hard.
-        lower: Where the first bin begins.
-
-    Returns:
-        Shape `values.shape + (num_bins,)`, summing to 1 over the last axis.
+    u_j(c) = softmax_j(-(c - centre_j)^2 / temperature), on a new last axis.
     """
     if num_bins == 1:  # Keras warns of a softmax over one entry.
         return ops.ones_like(ops.expand_dims(values, -1))
@@ -73,11 +64,8 @@ def sb_ece(
     code for eq. 11 is `binning="bin"`.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         num_bins: Number of bins.
         temperature: Softness of the bins; towards 0 they become hard.
@@ -86,12 +74,9 @@ def sb_ece(
             is how the bins are cut: `"equal_mass"` or `"equal_width"`.)
         root: Whether to take the root at the end.
         lower: Where the first bin begins: a number, or `"chance"` for 1/K.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -140,14 +125,8 @@ class SBECE(base.FunctionLoss):
         binning: `"label"` (equation 12 of the paper) or `"bin"` (equation 11).
         root: Whether to take the root at the end.
         lower: Where the first bin begins: a number, or `"chance"` for 1/K.
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `sb_ece`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -156,6 +135,8 @@ class SBECE(base.FunctionLoss):
         >>> round(float(loss([0, 1, 1], probs)), 4)
         0.2598
     """
+
+    function = staticmethod(sb_ece)
 
     def __init__(
         self,
@@ -174,16 +155,12 @@ class SBECE(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            sb_ece,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            **_check_bins(num_bins, temperature, norm, binning, root),
-            lower=_check_lower(lower),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        vars(self).update(
+            _check_bins(num_bins, temperature, norm, binning, root)
+        )
+        self.lower = _check_lower(lower)
 
 
 def sb_marginal_ece(
@@ -209,11 +186,8 @@ def sb_marginal_ece(
         (1/K sum_k sum_j S_kj / N |A_kj - C_kj|^norm)^(1/norm)
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         num_bins: Number of bins on [0, 1].
         temperature: Softness of the bins; towards 0 they become hard.
@@ -221,12 +195,9 @@ def sb_marginal_ece(
         binning: `"bin"` or `"label"`, as in `sb_ece`; not the `binning` of
             `ct.metrics`, which is how the bins are cut.
         root: Whether to take the root at the end.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -268,14 +239,8 @@ class SBMarginalECE(base.FunctionLoss):
         norm: The exponent, at least 1.
         binning: `"bin"` or `"label"`, as in `sb_ece`.
         root: Whether to take the root at the end.
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `sb_marginal_ece`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -284,6 +249,8 @@ class SBMarginalECE(base.FunctionLoss):
         >>> round(float(loss([0, 1, 1], probs)), 4)
         0.4403
     """
+
+    function = staticmethod(sb_marginal_ece)
 
     def __init__(
         self,
@@ -301,14 +268,10 @@ class SBMarginalECE(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            sb_marginal_ece,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            **_check_bins(num_bins, temperature, norm, binning, root),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
+        )
+        vars(self).update(
+            _check_bins(num_bins, temperature, norm, binning, root)
         )
 
 
@@ -357,16 +320,12 @@ def _error(
         sum_of_values = ops.sum(u * ops.expand_dims(values, -1), axis=0)
         return ops.stack([ops.sum(u, axis=0), sum_of_values])
 
-    def powers(gap):
-        # A high power of a small gap would underflow. Since the root of the sum
-        # is homogeneous, the divisor needs no gradient of its own.
-        if norm in (1, 2):
-            return gap if norm == 1 else ops.square(gap)
-        return ops.power(ops.divide_no_nan(gap, scale), norm)
+    def power(gap):
+        return ops.square(gap) if norm == 2 else ops.power(ops.abs(gap), norm)
 
     def sum_of_powers(predicted, accuracy, weight):
-        gap = ops.abs(ops.transpose(accuracy) - ops.expand_dims(predicted, -1))
-        return ops.sum(memberships(predicted, weight) * powers(gap), axis=0)
+        gap = ops.transpose(accuracy) - ops.expand_dims(predicted, -1)
+        return ops.sum(memberships(predicted, weight) * power(gap), axis=0)
 
     scale = 1.0
     values = predicted - outcome if binning == "bin" else outcome
@@ -374,19 +333,15 @@ def _error(
     mass, values = ops.unstack(batch.sum_over_replicas(both), 2, axis=0)
     means = values / ops.maximum(mass, SMALLEST_MASS)
     if binning == "bin":
-        gap = ops.abs(means)
-        if norm not in (1, 2):
-            scale = ops.stop_gradient(ops.max(gap))
-        total = ops.sum(mass * powers(gap))
+        # A high power of a small gap would underflow. Since the root of the sum
+        # is homogeneous, the divisor needs no gradient of its own.
+        if norm > 2:
+            scale = ops.stop_gradient(ops.max(ops.abs(means)))
+        total = ops.sum(mass * power(ops.divide_no_nan(means, scale)))
     else:
-        if norm not in (1, 2):
-            scale = ops.stop_gradient(_largest_gap(predicted, means, batch))
+        accuracy = ops.transpose(means)
         total = _by_columns(
-            sum_of_powers,
-            num_bins,
-            batch.weight,
-            predicted,
-            ops.transpose(means),
+            sum_of_powers, num_bins, batch.weight, predicted, accuracy
         )
         total = batch.sum_over_replicas(ops.sum(total))
     # The memberships of an example sum to 1, so that their sum is a constant.
@@ -394,29 +349,8 @@ def _error(
     return base.root(error, norm) * scale if root else error * scale**norm
 
 
-def _largest_gap(predicted, accuracy, batch):
-    """The largest |A_j - c_i|, the same on all replicas."""
-    # 0 and 1 for a replica without examples.
-    values = ops.reshape(predicted, (-1,))
-    highest = ops.max(ops.concatenate([values, ops.zeros(1)]))
-    lowest = ops.min(ops.concatenate([values, ops.ones(1)]))
-    lowest, highest = batch.gather_over_replicas(lowest[None], highest[None])
-    return ops.maximum(
-        ops.max(accuracy) - ops.min(lowest),
-        ops.max(highest) - ops.min(accuracy),
-    )
-
-
 def _by_columns(function, num_bins, weight, *arrays):
-    """Joins `function(*arrays, weight)` of blocks of columns.
-
-    Args:
-        function: Returns `(..., columns, bins)`, from arrays of size
-            `(n, columns, bins)`.
-        num_bins: The number of bins.
-        weight: `(n,)`.
-        *arrays: `(..., columns)`.
-    """
+    """Joins `function(*arrays, weight)` `(..., columns, bins)` of blocks."""
     num_examples = weight.shape[0] or _USUAL_EXAMPLES
     num_columns = arrays[0].shape[-1]
     size = max(1, _BLOCK_BYTES // (4 * num_examples * num_bins))

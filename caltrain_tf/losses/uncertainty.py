@@ -39,21 +39,15 @@ def avuc(
         n_IU = sum over inaccurate and uncertain of (1 - c) tanh h.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         threshold: Entropy in nats, above 0; half of log K by default.
         stop_gradient: Whether to stop the gradient through c and 1 - c, since
             it rewards confidence in wrong predictions (the paper's AvUC-GS).
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -101,14 +95,8 @@ class AvUC(base.FunctionLoss):
         threshold: Entropy in nats, above 0; half of log K by default.
         stop_gradient: Whether to stop the gradient through the confidences
             (the paper's AvUC-GS, `"avuc_gs"`).
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `avuc`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -117,6 +105,8 @@ class AvUC(base.FunctionLoss):
         >>> round(float(loss([0, 1, 1], probs)), 4)
         0.3723
     """
+
+    function = staticmethod(avuc)
 
     def __init__(
         self,
@@ -131,16 +121,10 @@ class AvUC(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            avuc,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            threshold=_check_entropy(threshold),
-            stop_gradient=checks.flag("stop_gradient", stop_gradient),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.threshold = _check_entropy(threshold)
+        self.stop_gradient = checks.flag("stop_gradient", stop_gradient)
 
 
 def soft_avuc(
@@ -167,20 +151,14 @@ def soft_avuc(
     and likewise n_IU and n_IC over the inaccurate examples (equation 15).
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`;
-            0 or 1 for binary problems.
-        y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` is the
-            probability or logit of class 1. Leading axes are the batch and,
-            if there are more, positions such as pixels or tokens.
+        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
         from_logits: Whether `y_pred` holds logits.
         threshold: kappa in (0, 1), a share of the largest entropy.
         temperature: Softness; towards 0 the threshold becomes hard.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
+        multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples inside
-            the sums. Their scale does not matter; if all are 0, or the batch
-            is empty, the loss is 0.
+        sample_weight: Weights `(batch,)` or `(...)` of the examples.
         cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
@@ -227,14 +205,8 @@ class SoftAvUC(base.FunctionLoss):
     Args:
         threshold: A share in (0, 1) of the largest entropy.
         temperature: Softness; towards 0 the threshold becomes hard.
-        from_logits: Whether `y_pred` holds logits.
-        name: The loss's name.
-        multi_label: Whether the last axis holds independent labels, each 0 or
-            1, instead of classes. They are pooled.
-        ignore_class: Label of the examples that do not count, such as -1.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        from_logits, multi_label, ignore_class: As in `soft_avuc`.
+        name, reduction, dtype: As in `keras.losses.Loss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -243,6 +215,8 @@ class SoftAvUC(base.FunctionLoss):
         >>> round(float(loss([0, 1, 1], probs)), 4)
         0.4765
     """
+
+    function = staticmethod(soft_avuc)
 
     def __init__(
         self,
@@ -257,16 +231,10 @@ class SoftAvUC(base.FunctionLoss):
         dtype=None,
     ):
         super().__init__(
-            soft_avuc,
-            name,
-            reduction,
-            dtype,
-            from_logits,
-            multi_label,
-            ignore_class,
-            threshold=checks.number("threshold", threshold, low=0, high=1),
-            temperature=checks.number("temperature", temperature, low=0),
+            from_logits, name, multi_label, ignore_class, reduction, dtype
         )
+        self.threshold = checks.number("threshold", threshold, low=0, high=1)
+        self.temperature = checks.number("temperature", temperature, low=0)
 
 
 def _check_entropy(threshold):

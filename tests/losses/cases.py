@@ -92,3 +92,15 @@ def batch(num_examples, num_classes, seed=0, scale=2.0):
     hit = rng.random(num_examples) < 0.5
     labels[hit] = logits.argmax(axis=1)[hit]
     return labels, logits.astype("float32")
+
+
+def value_and_gradient(function, labels, y_pred, *args, **options):
+    """Of a loss's sum, with respect to the predictions, on TensorFlow."""
+    import tensorflow as tf
+
+    y_pred = tf.convert_to_tensor(y_pred)
+    with tf.GradientTape() as tape:
+        tape.watch(y_pred)
+        value = function(labels, y_pred, *args, **options)
+        total = tf.reduce_sum(value)
+    return value, tape.gradient(total, y_pred)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from tests.losses.cases import SECONDARY, batch
+from tests.losses.cases import batch
 
 
 def small_model(num_classes=3, seed=0, activation=None):
@@ -117,33 +117,7 @@ def test_a_part_may_be_any_function():
     )
 
 
-def test_reduction_is_of_a_copy_for_each_example():
-    labels, logits = batch(8, 4)
-    weights = np.array([1, 0, 2, 1, 1, 0, 1, 1], "float32")
-
-    def reduced(reduction, sample_weight=None):
-        loss = ct.CompositeLoss(
-            "nll", "sb_ece", from_logits=True, reduction=reduction
-        )
-        again = ct.CompositeLoss.from_config(loss.get_config())
-        assert again.reduction == reduction
-        return np.asarray(again(labels, logits, sample_weight))
-
-    for sample_weight, counts in ((None, np.ones(8)), (weights, weights > 0)):
-        mean = reduced("sum_over_batch_size", sample_weight)
-        assert mean.shape == ()
-        for reduction in ("mean", "mean_with_sample_weight"):
-            assert reduced(reduction, sample_weight) == mean
-        for reduction in (None, "none"):
-            np.testing.assert_array_equal(
-                reduced(reduction, sample_weight), mean * counts
-            )
-        np.testing.assert_allclose(
-            reduced("sum", sample_weight), mean * counts.sum(), rtol=1e-6
-        )
-
-
-@pytest.mark.parametrize("secondary", [None, *SECONDARY])
+@pytest.mark.parametrize("secondary", [None, "sb_ece"])
 def test_rows_of_weight_0_change_nothing(secondary):
     labels, logits = batch(9, 4)
     loss = ct.CompositeLoss("nll", secondary, from_logits=True)
@@ -208,7 +182,7 @@ def test_the_weighted_mean_does_not_count_padding():
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_fit_evaluate_and_the_parts(jit_compile, tmp_path):
+def test_fit_evaluate_and_the_parts(jit_compile):
     features, labels = small_data(40)
     targets = labels
     if jit_compile:  # Soft labels, once.
@@ -221,47 +195,33 @@ def test_fit_evaluate_and_the_parts(jit_compile, tmp_path):
         metrics=loss.part_metrics(),
         jit_compile=jit_compile,
     )
-    logits = model.predict(features, verbose=0)
-    expected = [loss.parts(targets[s], logits[s]) for s in HALVES]
+    logits = model(features)
+    expected = [
+        loss.parts(targets[s], logits[s]) for s in (slice(20), slice(20, 40))
+    ]
     primary, secondary = np.mean(expected, axis=0)
     before = model.evaluate(
         features, targets, batch_size=20, return_dict=True, verbose=0
     )
     # Compiled sums, in another order: 3e-7.
-    tolerance = {"rtol": 1e-5}
-    np.testing.assert_allclose(before["primary_loss"], primary, **tolerance)
-    np.testing.assert_allclose(before["secondary_loss"], secondary, **tolerance)
-    np.testing.assert_allclose(
-        before["loss"], primary + 0.3 * secondary, **tolerance
-    )
-    if jit_compile:
-        history = model.fit(
-            features, targets, batch_size=20, epochs=5, verbose=0
-        ).history
-        assert history["loss"][-1] < before["loss"]
-        return
-    # 40 examples in batches of 16: the last one is partial.
+    for name, value in (
+        ("primary_loss", primary),
+        ("secondary_loss", secondary),
+        ("loss", primary + 0.3 * secondary),
+    ):
+        np.testing.assert_allclose(before[name], value, rtol=1e-5)
+    # 40 examples in batches of 16: the last one is partial, but XLA would
+    # compile it separately.
     history = model.fit(
         features,
         targets,
-        batch_size=16,
+        batch_size=20 if jit_compile else 16,
         epochs=5,
-        validation_data=(features, targets),
-        callbacks=[keras.callbacks.TensorBoard(tmp_path)],
+        validation_data=None if jit_compile else (features, targets),
         verbose=0,
     ).history
-    assert history["val_loss"][-1] < before["loss"]
-    assert "val_secondary_loss" in history
-    (events,) = (tmp_path / "train").glob("events*")
-    tags = {
-        value.tag
-        for event in tf.compat.v1.train.summary_iterator(str(events))
-        for value in event.summary.value
-    }
-    assert {"epoch_primary_loss", "epoch_secondary_loss"} <= tags
-
-
-HALVES = (slice(20), slice(20, 40))
+    assert history["loss"][-1] < before["loss"]
+    assert jit_compile or "val_secondary_loss" in history
 
 
 def test_a_part_metric_computes_its_part_alone(monkeypatch):
@@ -315,54 +275,7 @@ def test_saves_and_loads_without_custom_objects(tmp_path):
     )
 
 
-# The replicas have unequal parts, the first one none at all.
-@pytest.mark.parametrize("count", [8, 0])
-def test_two_replicas_have_the_gradient_of_one(count, two_replicas):
-    labels, logits = batch(21, 3)
-    weights = np.random.default_rng(0).integers(0, 4, 21).astype("float32")
-    losses = [
-        ct.CompositeLoss("nll", from_logits=True, cross_replica=True),
-        *(
-            ct.CompositeLoss(None, name, from_logits=True, cross_replica=True)
-            for name in ct.losses.SECONDARY
-        ),
-    ]
-
-    @tf.function(autograph=False)
-    def step(labels, logits, weights):
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(logits)
-            values = [loss(labels, logits, weights) for loss in losses]
-        gradients = [tape.gradient(value, logits) for value in values]
-        return tf.stack(values), tf.stack(gradients)
-
-    expected = step(*map(tf.constant, (labels, logits, weights)))
-
-    def share(array):
-        parts = (array[:count], array[count:])
-        return two_replicas.experimental_distribute_values_from_function(
-            lambda context: tf.constant(parts[context.replica_id_in_sync_group])
-        )
-
-    # The scale of the weights does not matter, here either.
-    scaled = (1e-7 * weights).astype("float32")
-    values, gradients = map(
-        two_replicas.experimental_local_results,
-        two_replicas.run(
-            step, args=tuple(map(share, (labels, logits, scaled)))
-        ),
-    )
-    # Sums in another order: 2e-7 was seen, 2e-6 of the largest gradient. What
-    # misses the other replica's part is wrong by 1e-2 and more.
-    np.testing.assert_allclose(sum(values), expected[0], rtol=1e-5)
-    for ours, reference in zip(
-        np.concatenate(gradients, axis=1), expected[1].numpy(), strict=True
-    ):
-        tolerance = 3e-5 * np.abs(reference).max()
-        np.testing.assert_allclose(ours, reference, atol=tolerance)
-
-
-def train(strategy, cross_replica=True, secondary="sb_ece", **options):
+def train(strategy, secondary="sb_ece", jit_compile=False):
     """Weights after two epochs of 21 examples in batches of 16 and 5.
 
     Two replicas get 8 and 8, then 3 and 2.
@@ -371,17 +284,13 @@ def train(strategy, cross_replica=True, secondary="sb_ece", **options):
     with strategy.scope():
         model = small_model()
         loss = ct.CompositeLoss(
-            "nll",
-            secondary,
-            beta=2.0,
-            from_logits=True,
-            cross_replica=cross_replica,
+            "nll", secondary, beta=2.0, from_logits=True, cross_replica=True
         )
         model.compile(
             keras.optimizers.SGD(0.5),
             loss,
             metrics=loss.part_metrics(),
-            **{"jit_compile": False, **options},
+            jit_compile=jit_compile,
         )
     data = tf.data.Dataset.from_tensor_slices((features, labels)).batch(16)
     history = model.fit(data, epochs=2, shuffle=False, verbose=0)
@@ -397,14 +306,11 @@ def test_two_replicas_train_as_one(two_replicas):
         np.testing.assert_allclose(actual, reference, atol=5e-5)
     for name, values in expected_history.items():
         np.testing.assert_allclose(history[name], values, rtol=5e-5)
-    apart, _ = train(two_replicas, cross_replica=False)
-    assert np.abs(expected[0] - apart[0]).max() > 1e-3
 
 
-@pytest.mark.parametrize("secondary", ["sb_ece", "mmce"])
-def test_xla_with_cross_replica_says_what_to_change(secondary, two_replicas):
+def test_xla_with_cross_replica_says_what_to_change(two_replicas):
     with pytest.raises(ValueError, match="jit_compile=False"):
-        train(two_replicas, secondary=secondary, jit_compile=True)
+        train(two_replicas, jit_compile=True)
 
 
 @pytest.mark.parametrize(

@@ -66,67 +66,45 @@ def _correct(labels, probs):
     return (probs.argmax(axis=1) == labels).astype("float64")
 
 
-def _memberships(c, num_bins, temperature, lower):
-    width = (1 - lower) / num_bins
-    centres = [lower + (j + 0.5) * width for j in range(num_bins)]
-    exponents = [-((c - centre) ** 2) / temperature for centre in centres]
-    top = max(exponents)
-    powers = [math.exp(x - top) for x in exponents]
-    return [power / sum(powers) for power in powers]
-
-
 def _soft_binned(
     values,
     outcomes,
     weights,
-    num_bins,
-    temperature,
-    norm,
-    binning,
-    lower,
-    smoothing,
+    num_bins=15,
+    temperature=0.01,
+    norm=2,
+    binning="bin",
+    lower=0.0,
+    smoothing=0.0,
 ):
-    u = np.array(
-        [_memberships(c, num_bins, temperature, lower) for c in values]
-    )
+    """Equation 11 or 12 without the root, one bin after the other."""
+    width = (1 - lower) / num_bins
+    centres = lower + (np.arange(num_bins) + 0.5) * width
+    u = softmax(-((values[:, None] - centres) ** 2) / temperature)
     u = (1 - smoothing) * u + smoothing / num_bins
     total = 0.0
     for j in range(num_bins):
-        mass = sum(w * row[j] for w, row in zip(weights, u, strict=True))
-        if mass == 0:
+        mass = weights * u[:, j]
+        if mass.sum() == 0:
             continue
-        mean_value = (
-            sum(
-                w * row[j] * c
-                for w, row, c in zip(weights, u, values, strict=True)
-            )
-            / mass
-        )
-        mean_outcome = (
-            sum(
-                w * row[j] * a
-                for w, row, a in zip(weights, u, outcomes, strict=True)
-            )
-            / mass
-        )
+        accuracy = np.average(outcomes, weights=mass)
         if binning == "bin":
-            total += mass * abs(mean_outcome - mean_value) ** norm
+            gap = abs(accuracy - np.average(values, weights=mass))
+            total += mass.sum() * gap**norm
         else:
-            for w, row, c in zip(weights, u, values, strict=True):
-                total += w * row[j] * abs(mean_outcome - c) ** norm
+            total += np.sum(mass * np.abs(accuracy - values) ** norm)
     return total / sum(weights)
 
 
 def sb_ece(
     labels,
     probs,
-    num_bins=15,
-    temperature=0.01,
     norm=2,
     binning="label",
     root=True,
     lower=0.0,
     weights=None,
+    **options,
 ):
     weights = np.ones(len(labels)) if weights is None else weights
     released = lower == "chance" and binning == "label"
@@ -134,39 +112,21 @@ def sb_ece(
         probs.max(axis=1),
         _correct(labels, probs),
         weights,
-        num_bins,
-        temperature,
-        norm,
-        binning,
-        1 / probs.shape[1] if lower == "chance" else lower,
-        1e-5 if released else 0.0,
+        norm=norm,
+        binning=binning,
+        lower=1 / probs.shape[1] if lower == "chance" else lower,
+        smoothing=1e-5 if released else 0.0,
+        **options,
     )
     return value ** (1 / norm) if root else value
 
 
-def sb_marginal_ece(
-    labels,
-    probs,
-    num_bins=15,
-    temperature=0.01,
-    norm=2,
-    binning="bin",
-    root=True,
-    weights=None,
-):
+def sb_marginal_ece(labels, probs, norm=2, root=True, weights=None, **options):
     weights = np.ones(len(labels)) if weights is None else weights
     value = np.mean(
         [
             _soft_binned(
-                probs[:, k],
-                (labels == k).astype("float64"),
-                weights,
-                num_bins,
-                temperature,
-                norm,
-                binning,
-                0.0,
-                0.0,
+                probs[:, k], labels == k, weights, norm=norm, **options
             )
             for k in range(probs.shape[1])
         ]
@@ -214,23 +174,11 @@ def avuc(labels, probs, threshold=None, weights=None):
 def mmce(labels, probs, width=0.4, weighted=False, root=False, weights=None):
     weights = np.ones(len(labels)) if weights is None else weights
     c, a = probs.max(axis=1), _correct(labels, probs)
-    total = 0.0
-    for i in range(len(c)):
-        for j in range(len(c)):
-            kernel = math.exp(-abs(c[i] - c[j]) / width)
-            counts = [
-                weights[a == a[k]].sum() if weighted else weights.sum()
-                for k in (i, j)
-            ]
-            total += (
-                weights[i]
-                * (c[i] - a[i])
-                / counts[0]
-                * weights[j]
-                * (c[j] - a[j])
-                / counts[1]
-                * kernel
-            )
+    count = weights.sum()
+    if weighted:
+        count = np.array([weights[a == each].sum() for each in a])
+    e = weights * (c - a) / count
+    total = e @ np.exp(-np.abs(c[:, None] - c) / width) @ e
     return math.sqrt(total) if root else total
 
 
