@@ -18,7 +18,7 @@ CALLBACKS = ({"losses", "metrics", "posthoc"}, {"keras", "numpy"})
 ROOMS = {
     "losses": (set(), {"keras"}),
     # The streaming soft-binned error has the bins of the loss.
-    "metrics": ({"losses"}, {"keras", "numpy", "scipy"}),
+    "metrics": ({"losses"}, {"keras", "numpy", "scipy", "sklearn"}),
     "posthoc": (
         {"metrics"},
         # TensorFlow: for its datasets, where a user hands one over.

@@ -6,6 +6,12 @@ from caltrain_tf.metrics.binned import (
     mean_sweep_calibration_error,
     reliability_curve,
 )
+from caltrain_tf.metrics.decomposition import (
+    CalibrationTest,
+    ScoreDecomposition,
+    calibration_test,
+    score_decomposition,
+)
 from caltrain_tf.metrics.scores import (
     accuracy,
     average_uncertainty,
@@ -37,10 +43,12 @@ from caltrain_tf.metrics.unbinned import (
 __all__ = [
     "AverageUncertainty",
     "BrierScore",
+    "CalibrationTest",
     "ExpectedCalibrationError",
     "KSError",
     "MarginalCalibrationError",
     "NegativeLogLikelihood",
+    "ScoreDecomposition",
     "SoftBinnedECE",
     "accuracy",
     "aurc",
@@ -48,6 +56,7 @@ __all__ = [
     "bootstrap",
     "brier_score",
     "calibration_error",
+    "calibration_test",
     "coverage",
     "coverage_at_risk",
     "groupwise",
@@ -58,6 +67,7 @@ __all__ = [
     "negative_log_likelihood",
     "reliability_curve",
     "risk_coverage_curve",
+    "score_decomposition",
     "set_size",
     "smooth_calibration_error",
 ]

@@ -1,0 +1,258 @@
+"""What a score is made of, and whether miscalibration is more than chance."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import xlog1py, xlogy
+
+from caltrain_tf import checks, inputs
+from caltrain_tf.metrics import binned, scores
+
+SCORES = ("brier", "nll")
+STATISTICS = ("ece", "ks", "brier")
+# Drawn labels that are in memory at a time.
+LARGEST_BLOCK = 4_000_000
+
+
+class ScoreDecomposition(NamedTuple):
+    """`score = miscalibration - discrimination + uncertainty`."""
+
+    score: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+
+
+def score_decomposition(
+    probs,
+    labels,
+    score="brier",
+    *,
+    from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Splits a score into miscalibration, discrimination and uncertainty.
+
+    With the isotonic (PAV) recalibration p' of p on the same data, and the mean
+    label in place of every p,
+
+        miscalibration = S(p) - S(p')
+        discrimination = S(mean) - S(p')
+        uncertainty    = S(mean)
+        S(p) = miscalibration - discrimination + uncertainty
+
+    S is the mean of (p - y)^2, or of -log(p) where y = 1 and -log(1 - p) where
+    y = 0. For binary problems, p is the probability of class 1 and y the label.
+    For more classes, p is the confidence of the predicted class, and y is 1
+    where it is right. All three parts are at least 0: miscalibration is what a
+    better calibration could gain, discrimination is what the predictions know.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        score: `"brier"`, or `"nll"`, in which probabilities are at least 1e-7.
+        from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that are ignored.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+
+    Returns:
+        A named tuple of `score`, `miscalibration`, `discrimination` and
+        `uncertainty`. The score of a binary problem is half of `brier_score`,
+        which is a sum over both classes.
+
+    Example:
+        >>> import caltrain_tf as ct
+        >>> parts = ct.metrics.score_decomposition(
+        ...     [0.1, 0.3, 0.6, 0.9], [0, 1, 0, 1])
+        >>> [round(part, 4) for part in parts]
+        [0.2175, 0.0925, 0.125, 0.25]
+
+    Reference:
+        Dimitriadis et al., "Stable reliability diagrams for probabilistic
+        classifiers", 2021.
+    """
+    score = checks.choice("score", score, SCORES)
+    examples = inputs.read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    )
+    if examples.predictions.shape[1] > 2:
+        confidence, hits, weight = inputs.top_labels(
+            probs, labels, from_logits, multi_label, ignore_class, sample_weight
+        )
+    else:
+        weight = examples.weight
+        confidence, hits = examples.map(
+            lambda block, labels: (_of_class_1(block, from_logits), labels == 1)
+        )
+    return decompose(confidence.astype(np.float64), hits, score, weight)
+
+
+def decompose(confidence, hits, score="brier", weight=None):
+    """`score_decomposition` of probabilities and booleans `(n,)`."""
+    # `import caltrain_tf` does not import scikit-learn.
+    from sklearn.isotonic import IsotonicRegression
+
+    def mean_score(p):
+        if score == "brier":
+            return scores.mean((p - hits) ** 2, weight)
+        return -scores.mean(xlogy(hits, p) + xlog1py(1 - hits, -p), weight)
+
+    smallest = scores.SMALLEST_PROBABILITY
+    total = mean_score(np.clip(confidence, smallest, 1 - smallest))
+    curve = IsotonicRegression().fit(confidence, hits, weight)
+    best = mean_score(curve.predict(confidence))
+    uncertainty = mean_score(np.full(len(hits), scores.mean(hits, weight)))
+    return ScoreDecomposition(
+        total, total - best, uncertainty - best, uncertainty
+    )
+
+
+def _of_class_1(block, from_logits):
+    if not from_logits:
+        return block[:, 1]
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(block[:, 0].astype(np.float64) - block[:, 1]))
+
+
+class CalibrationTest(NamedTuple):
+    """A statistic, its p-value, and its mean and 95% point by chance."""
+
+    value: float
+    p_value: float
+    expected: float
+    limit: float
+
+
+def calibration_test(
+    probs,
+    labels,
+    statistic="ece",
+    num_draws=1000,
+    seed=0,
+    *,
+    num_bins=15,
+    from_logits=False,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Tests whether miscalibration is more than chance.
+
+    Even the predictions of a calibrated classifier have a calibration error on
+    finite data. The labels of such a classifier are drawn from its predictions:
+    each predicted class is right with its confidence. The statistic is compared
+    with those of `num_draws` drawn sets of labels,
+
+        p = (1 + #{drawn >= seen}) / (1 + num_draws)
+
+    which is uniform if the classifier is calibrated, for any number of examples
+    and classes. The statistics are
+
+    - `"ece"`: `calibration_error` (l2, bins of equal mass).
+    - `"ks"`: `ks_error`, which has no bins.
+    - `"brier"`: |mean (c - a)^2 - mean c (1 - c)|, how much the Brier score of
+      confidences c and correctness a differs from the expected one, in either
+      direction (Spiegelhalter's test).
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        statistic: `"ece"`, `"ks"` or `"brier"`.
+        num_draws: Number of drawn sets of labels.
+        seed: Seed of the draws.
+        num_bins: Number of bins, for `"ece"`.
+        from_logits: Whether `probs` holds logits.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that are ignored.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+
+    Returns:
+        A named tuple of the statistic's `value`, its `p_value`, and, over the
+        draws, its mean `expected` and its 95% quantile `limit`: what a
+        calibrated classifier would have.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> rng = np.random.default_rng(0)
+        >>> probs = rng.random(2000)
+        >>> test = ct.metrics.calibration_test(probs, rng.random(2000) < probs)
+        >>> test.p_value > 0.05, test.value < test.limit
+        (True, True)
+        >>> test = ct.metrics.calibration_test(probs, rng.random(2000) < 0.5)
+        >>> test.p_value < 0.01, test.value > 5 * test.expected
+        (True, True)
+
+    References:
+        Vaicenavicius et al., "Evaluating model calibration in classification",
+        2019 (consistency resampling). Spiegelhalter, "Probabilistic prediction
+        in patient management and clinical trials", 1986.
+    """
+    checks.choice("statistic", statistic, STATISTICS)
+    num_draws = checks.count("num_draws", num_draws)
+    num_bins = checks.count("num_bins", num_bins)
+    seed = checks.count("seed", seed, low=0)
+    top = inputs.top_labels(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    )
+    return compare_with_chance(*top, statistic, num_draws, seed, num_bins)
+
+
+def compare_with_chance(
+    confidence, correct, weight, statistic, num_draws, seed, num_bins
+):
+    """`calibration_test`, given confidences and correctness `(n,)`."""
+    confidence, correct, weight = binned.sort_together(
+        confidence.astype(np.float64), correct, weight
+    )
+    share = weight / weight.sum()
+    if statistic == "ks":
+        ends = np.flatnonzero(np.append(np.diff(confidence) > 0, True))
+
+        def values(hits):
+            excess = np.cumsum(share * (confidence - hits), axis=1)
+            return np.abs(excess[:, ends]).max(axis=1)
+
+    elif statistic == "ece":
+        edges = binned.inner_edges(confidence, num_bins, "equal_mass", weight)
+        starts = np.unique(np.searchsorted(confidence, [0.0, *edges]))
+        mass = np.add.reduceat(share, starts)
+
+        def values(hits):
+            excess = share * (confidence - hits)
+            gaps = np.add.reduceat(excess, starts, axis=1) / mass
+            return np.sqrt(gaps**2 @ mass)
+
+    else:
+        variance = confidence * (1 - confidence)
+
+        def values(hits):
+            return np.abs(((confidence - hits) ** 2 - variance) @ share)
+
+    generator = np.random.default_rng(seed)
+    rows = max(1, LARGEST_BLOCK // len(confidence))
+    drawn = np.concatenate(
+        [
+            values(
+                generator.random(
+                    (min(rows, num_draws - start), len(confidence))
+                )
+                < confidence
+            )
+            for start in range(0, num_draws, rows)
+        ]
+    )
+    (seen,) = values(correct[None])
+    # Sums in another order round differently.
+    as_large = np.count_nonzero(drawn >= seen * (1 - 1e-9))
+    return CalibrationTest(
+        float(seen),
+        (1 + int(as_large)) / (1 + num_draws),
+        float(drawn.mean()),
+        float(np.quantile(drawn, 0.95)),
+    )
