@@ -23,8 +23,8 @@ class Spec:
     # The name in TensorFlow Datasets.
     tfds_name: str | None
     num_classes: int
-    # (height, width, channels) of the network's input.
-    image_shape: tuple[int, int, int]
+    # (height, width, channels) of the network's input, or (size,).
+    image_shape: tuple[int, ...]
     # "train", "calibration" and "test", in the syntax of TensorFlow Datasets.
     splits: Mapping[str, str]
     # Of each channel, for pixels in [0, 1].
@@ -109,6 +109,7 @@ def get(
     | another of TensorFlow Datasets | 90% of `train` | 10% | `test` |
     | `folder:PATH` | 90% of `PATH/train` | 10% | `PATH/test` |
     | `npz:PATH`, `PATH.npz` | 90% of `x_train` | 10% | `x_test` |
+    | `npz:FOLDER` | `train.npz` | `calibration.npz` | `test.npz` |
 
     - Data sets of TensorFlow Datasets: without `test`, `validation` is used;
       without either, `train` is divided into 80%, 10% and 10%. JPEG images of
@@ -120,7 +121,9 @@ def get(
     - Files have `x_train`, `y_train`, `x_test` and `y_test`, like those of
       `keras.datasets`; or `images` and `labels`, divided into 80%, 10% and 10%.
       Images are uint8 `(N, height, width, 3)`, without the last axis if they
-      are grey; labels are class ids `(N,)`.
+      are grey; or float32 embeddings `(N, size)`, which the network gets as
+      they are. Labels are class ids `(N,)`.
+    - Folders of `baselines/embed.py` have a file of `x` and `y` for each split.
 
     Examples of folders and files are put into a fixed order that spreads the
     classes evenly. Your own images are normalised with mean 0.5 and standard
@@ -308,7 +311,7 @@ def _of_arrays(arrays, spec=None):
     if spec is None:
         images = next(iter(arrays.values()))[0]
         largest = max(int(labels.max()) for _, labels in arrays.values())
-        spec = _own_spec(1 + largest, images.shape[1:3], sizes)
+        spec = _own_spec(1 + largest, images.shape[1:], sizes)
 
     def load(part):
         return [x[part.start : part.stop] for x in arrays[part.stored]]
@@ -330,9 +333,9 @@ def _own_spec(num_classes, shape, sizes):
             "calibration": f"{only}[80%:90%]",
             "test": f"{only}[90%:]",
         }
-    return Spec(
-        None, num_classes, (*shape, 3), splits, max_shift=min(shape) // 8
-    )
+    # Embeddings are neither shifted nor mirrored.
+    moves = {"max_shift": min(shape[:2]) // 8} if shape[1:] else {"flip": False}
+    return Spec(None, num_classes, shape, splits, **moves)
 
 
 def _spread_classes(images, labels):
@@ -350,26 +353,31 @@ def _spread_classes(images, labels):
 def _checked(images, labels, where):
     """Returns uint8 images (N, height, width, 3) and class ids (N,)."""
     images, labels = np.asarray(images), np.asarray(labels)
+    is_embedding = images.ndim == 2 and images.dtype == np.float32
     if images.ndim == 3:
         images = images[..., np.newaxis]
     # Labels of `keras.datasets`, such as CIFAR, have shape (N, 1).
     if labels.shape == (len(images), 1):
         labels = labels[:, 0]
+    is_image = (
+        images.dtype == np.uint8
+        and images.ndim == 4
+        and images.shape[-1] in (1, 3)
+    )
     if (
-        images.dtype != np.uint8
-        or images.ndim != 4
-        or images.shape[-1] not in (1, 3)
+        not (is_image or is_embedding)
         or labels.shape != images.shape[:1]
         or not len(labels)
         or labels.dtype.kind not in "iu"
         or labels.min() < 0
     ):
         raise ValueError(
-            f"{where} must be uint8 images (N, height, width, 3) and class ids "
-            f"(N,). Received: {images.dtype} {images.shape}, "
-            f"{labels.dtype} {labels.shape}"
+            f"{where} must be uint8 images (N, height, width, 3), or float32 "
+            "embeddings (N, size), and class ids (N,). Received: "
+            f"{images.dtype} {images.shape}, {labels.dtype} {labels.shape}"
         )
-    images = np.broadcast_to(images, (*images.shape[:-1], 3))
+    if is_image:
+        images = np.broadcast_to(images, (*images.shape[:-1], 3))
     return images, labels.astype(int)
 
 
@@ -431,16 +439,28 @@ def _folder(path, image_size):
     return _of_arrays(arrays)
 
 
-def _npz(path):
-    """Returns the arrays of an `.npz` file."""
+def read_npz(path):
+    """Returns the arrays of an `.npz` file as a dictionary."""
     try:
         with open(path, "rb") as file, np.load(file) as stored:
-            arrays = dict(stored)
+            return dict(stored)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"`name` must be an .npz file of arrays: {error}. "
             f"Received: {path!r}"
         ) from error
+
+
+def _npz(path):
+    """Returns the arrays of an `.npz` file, or of a folder of them."""
+    if os.path.isdir(path):
+        arrays = {
+            f"{name}_{split}": array
+            for split in ("train", "calibration", "test")
+            for name, array in read_npz(f"{path}/{split}.npz").items()
+        }
+    else:
+        arrays = read_npz(path)
     pairs = {"train": ("images", "labels")}
     if "x_train" in arrays:
         pairs = {
@@ -457,7 +477,9 @@ def _npz(path):
                 f"in {path!r}"
             )
         where = f"`{x}` and `{y}` of {path!r}"
-        splits[split] = _spread_classes(*_checked(arrays[x], arrays[y], where))
+        splits[split] = _checked(arrays[x], arrays[y], where)
+        if not os.path.isdir(path):
+            splits[split] = _spread_classes(*splits[split])
     return _of_arrays(splits)
 
 
@@ -497,7 +519,7 @@ def _tensorflow_datasets(name, data_dir, image_size):
             )
         shape = [image_size or spec.image_shape[0]] * 2
     if spec is None:
-        spec = _own_spec(features[label].num_classes, shape, sizes)
+        spec = _own_spec(features[label].num_classes, (*shape, 3), sizes)
     spec = dataclasses.replace(spec, image_shape=(*shape, 3))
 
     def load(part):

@@ -31,7 +31,8 @@ class ImageData:
     Attributes:
         name: The data set's name.
         num_classes: The number of classes.
-        image_shape: (height, width, channels).
+        image_shape: (height, width, channels), or (size,) of embeddings, which
+            are float32 and not normalised.
         mean: Mean of each channel, for pixels in [0, 1].
         std: Standard deviation of each channel.
         dtype: Data type of the images.
@@ -43,6 +44,8 @@ class ImageData:
         self.image_shape = spec.image_shape
         self.mean, self.std = spec.mean, spec.std
         self.dtype = checks.choice("dtype", dtype, _DTYPES)
+        if self.is_embedded:
+            self.dtype = "float32"
         self._load = load
         self._parts = parts
 
@@ -50,6 +53,11 @@ class ImageData:
     def num_examples(self):
         """The number of examples of each split."""
         return {split: part.size for split, part in self._parts.items()}
+
+    @property
+    def is_embedded(self):
+        """Whether examples are embeddings instead of images."""
+        return len(self.image_shape) == 1
 
     @property
     def rescaling(self):
@@ -197,7 +205,7 @@ class ImageData:
         return data
 
     def _finish(self, images):
-        if self.dtype == "uint8":
+        if self.dtype == "uint8" or self.is_embedded:
             return images
         images = tf.cast(images, tf.float32)
         images = images * self.rescaling["scale"] + self.rescaling["offset"]
@@ -205,7 +213,7 @@ class ImageData:
 
 
 class InMemoryImages:
-    """Batches of uint8 images and class ids in memory.
+    """Batches of uint8 images, or embeddings, and class ids in memory.
 
     A batch is computed from its number alone, so an epoch can start at any
     step, and every host computes its own rows of each global batch. Training
@@ -218,10 +226,7 @@ class InMemoryImages:
         self.size = len(labels)
         # The input pipeline runs on the host even if there are accelerators.
         with tf.device("CPU:0"):
-            self._arrays = (
-                tf.constant(images, tf.uint8),
-                tf.cast(labels, "int32"),
-            )
+            self._arrays = (tf.constant(images), tf.cast(labels, "int32"))
         self._copies = {}
 
     def train_batches(self, batch_size, rng, first_step, shard):
@@ -241,12 +246,14 @@ class InMemoryImages:
         def batch(step):
             places = step * batch_size + rows
             chosen = tf.gather(order, places)
-            moved = shift_and_flip(
-                tf.gather(images, chosen),
-                tf.gather(shifts, places),
-                tf.gather(flips, places),
-                most,
-            )
+            moved = tf.gather(images, chosen)
+            if most or self._flip:
+                moved = shift_and_flip(
+                    moved,
+                    tf.gather(shifts, places),
+                    tf.gather(flips, places),
+                    most,
+                )
             return moved, tf.gather(labels, chosen)
 
         steps = tf.data.Dataset.range(first_step, self.size // batch_size)

@@ -38,7 +38,8 @@ def shifted_sets(
     TensorFlow Datasets. A set that is missing is an error: generated images are
     similar to the published ones, but not the same, and results on both must
     not be mixed up. They are used with `generated=True`, and for data of which
-    no corrupted sets are published: `digits` and your own.
+    no corrupted sets are published: `digits` and your own images. Those of
+    embeddings are in the folder of the embeddings.
 
     Args:
         data: The clean data, an `ImageData`.
@@ -63,9 +64,13 @@ def shifted_sets(
             "`corrupted_dir` and `generated` exclude each other. "
             f"Received: corrupted_dir={corrupted_dir!r}, generated=True"
         )
-    if generated or (corrupted_dir is None and data.name not in _PUBLISHED):
+    if data.is_embedded:
+        corrupted_dir = corrupted_dir or data.name.removeprefix("npz:")
+    elif generated or (corrupted_dir is None and data.name not in _PUBLISHED):
         return GeneratedSets(data, seed=seed, frost_dir=frost_dir)
-    if corrupted_dir is None:
+    if data.is_embedded:
+        sets = EmbeddedSets(data, corrupted_dir)
+    elif corrupted_dir is None:
         sets = StoredSets(data, data_dir)
     elif tf.io.gfile.exists(os.path.join(corrupted_dir, "labels.npy")):
         sets = PublishedArrays(data, corrupted_dir)
@@ -118,6 +123,36 @@ class GeneratedSets(_Sets):
         return self._data.eval_batches(
             "test", batch_size, shard=shard, transform=transform
         )
+
+
+class EmbeddedSets(_Sets):
+    """Embeddings of corrupted test sets, as `baselines/embed.py` writes them.
+
+    `folder` has `<corruption>_<severity>.npz` with the arrays `x` and `y`.
+    """
+
+    def __init__(self, data, folder):
+        self._data = data
+        self._folder = os.fspath(folder)
+        self.source = f"embeddings of {os.path.abspath(self._folder)}"
+        found = tf.io.gfile.glob(os.path.join(self._folder, "*_[1-5].npz"))
+        self.num_examples = (
+            len(datasets.read_npz(min(found))["y"]) if found else 0
+        )
+
+    def find(self, corruption, severity):
+        """Returns the path of a set, or raises."""
+        path = os.path.join(self._folder, f"{corruption}_{severity}.npz")
+        if not os.path.exists(path):
+            raise FileNotFoundError(
+                f"{corruption!r} of severity {severity} is missing; "
+                f"baselines/embed.py writes it. Received: {path}"
+            )
+        return path
+
+    def _examples(self, path, severity):
+        arrays = datasets.read_npz(path)
+        return pipeline.InMemoryImages(arrays["x"], arrays["y"])
 
 
 class PublishedArrays(_Sets):

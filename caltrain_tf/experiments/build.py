@@ -75,10 +75,15 @@ def model(config, dataset, init_from=None):
                 num_classes=dataset.num_classes,
                 input_shape=dataset.image_shape,
             )
-        pixels = keras.Input(dataset.image_shape, dtype="uint8", name="pixels")
-        normalize = keras.layers.Rescaling(**dataset.rescaling, dtype="float32")
-        outputs = network(normalize(pixels))
-        network = keras.Model(pixels, outputs, name=network.name)
+        if not dataset.is_embedded:
+            pixels = keras.Input(
+                dataset.image_shape, dtype="uint8", name="pixels"
+            )
+            normalize = keras.layers.Rescaling(
+                **dataset.rescaling, dtype="float32"
+            )
+            outputs = network(normalize(pixels))
+            network = keras.Model(pixels, outputs, name=network.name)
     finally:
         keras.config.set_dtype_policy(before)
     if init_from is not None:

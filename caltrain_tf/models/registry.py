@@ -12,6 +12,7 @@ from caltrain_tf import files
 from caltrain_tf.models import resnets
 
 _WIDE_RESNET = re.compile(r"wrn-(\d+)-(\d+)")
+_MLP = re.compile(r"mlp-(\d+)")
 # Suggestions for misspelled names; `get` builds any other WRN-n-k too.
 _COMMON = ("resnet-50", "wrn-10-1", "wrn-16-4", "wrn-28-10", "wrn-40-2")
 
@@ -20,7 +21,8 @@ def get(identifier, **options):
     """Returns the network that `identifier` names.
 
     Args:
-        identifier: `"wrn-<depth>-<width>"` or `"resnet-50"`; the name of a
+        identifier: `"wrn-<depth>-<width>"` or `"resnet-50"`; `"mlp-<units>"`, a
+            head of one hidden layer for embeddings; the name of a
             model of `keras.applications`, such as `"MobileNetV2"`, which is
             built without pretrained weights; the path of a `.keras` file; a
             dict (or `ConfigDict`) with such a `name` and options; or a
@@ -50,6 +52,8 @@ def get(identifier, **options):
         name = identifier
     if name == "resnet-50":
         return resnets.resnet50(**options)
+    if isinstance(name, str) and (match := _MLP.fullmatch(name)):
+        return mlp(int(match[1]), **options)
     if isinstance(name, str) and name.endswith(".keras"):
         return _check_fits(load(name), name, **options)
     if name in _applications():
@@ -61,12 +65,25 @@ def get(identifier, **options):
         )
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            "A network's name must be 'wrn-<depth>-<width>', 'resnet-50', one "
-            "of `keras.applications`, such as 'MobileNetV2', or a `.keras` "
-            f"file.{hint} Received: {name!r}"
+            "A network's name must be 'wrn-<depth>-<width>', 'resnet-50', "
+            "'mlp-<units>', one of `keras.applications`, such as "
+            f"'MobileNetV2', or a `.keras` file.{hint} Received: {name!r}"
         )
     depth, width = map(int, match.groups())
     return resnets.wide_resnet(depth, width, **options)
+
+
+def mlp(units, *, input_shape, num_classes):
+    """Returns a hidden layer with ReLU and a layer of logits."""
+    return keras.Sequential(
+        [
+            keras.Input(input_shape),
+            keras.layers.Flatten(),
+            keras.layers.Dense(units, "relu", name="hidden"),
+            keras.layers.Dense(num_classes, dtype="float32", name="logits"),
+        ],
+        name=f"mlp-{units}",
+    )
 
 
 def load(path):
