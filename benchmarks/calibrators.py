@@ -1,18 +1,21 @@
-"""Compares all calibrators on the outputs of networks, in tables.
+"""Measures how long calibrators take, and how good they are.
 
+    python benchmarks/calibrators.py [--tokens=1000000]
     python benchmarks/calibrators.py --outputs FILE.npz [FILE.npz ...]
-        [--conformal_splits=200] [--compare]
+        [--conformal_splits=200]
 
-A file holds predictions `logits` or `probs`, (N, K), and `labels`, (N,), or
-several such pairs with names like `test_logits` and `test_labels`, which are
+The first form prints the seconds of fits to generated logits: of temperature
+scaling, also over batches of tokens of a large vocabulary, of the calibrators
+that cross-validate a penalty, and of `ct.posthoc.compare`.
+
+The second form compares all calibrators on the outputs of networks. A file
+holds predictions `logits` or `probs`, (N, K), and `labels`, (N,), or several
+such pairs with names like `test_logits` and `test_labels`, which are
 concatenated. In each of two random splits, calibrators are fitted to one half
-and applied to the other; the tables show means over both splits, with the time
-of the fastest of five fits. If probmetrics is installed, its SVS and SMS are
-included, and ours with its settings.
-
+and applied to the other; the tables show means over both splits. If probmetrics
+is installed, its SVS and SMS are included, and ours with its settings.
 `--conformal_splits` adds the coverage and size of conformal sets of alpha =
-0.1, as means over that many splits. `--compare` adds the time that
-`ct.posthoc.compare` takes for 5,000 examples.
+0.1, as means over that many splits.
 """
 
 import argparse
@@ -28,10 +31,47 @@ from caltrain_tf.posthoc.compare import default_calibrators
 from caltrain_tf.posthoc.conformal import METHODS
 
 NUM_SPLITS = 2
-NUM_FITS = 5
 ALPHA = 0.1
 SMALLEST_PROBABILITY = 1e-12
-COMPARED = 5_000
+VOCABULARY, BATCH_TOKENS = 32_000, 256
+
+
+def over_confident_logits(num_rows, num_classes, seed=0):
+    """Returns logits and labels whose optimal temperature is about 1.6."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.standard_normal((num_rows, num_classes), dtype=np.float32)
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return 1.6 * logits, labels
+
+
+def print_seconds(name, function, *data):
+    """Prints the seconds of a call, and those of all cores together."""
+    start, used = time.perf_counter(), time.process_time()
+    function(*data)
+    seconds, used = time.perf_counter() - start, time.process_time() - used
+    print(f"{name:44} {seconds:8.2f} s {used:8.2f} s of all cores", flush=True)
+
+
+def print_speed(num_tokens):
+    """Prints the seconds of fits to generated logits."""
+    for size in ((5_000, 10), (5_000, 100), (50_000, 1_000)):
+        data = over_confident_logits(*size)
+        for objective in ("nll", "sb_ece"):
+            scaler = ct.posthoc.TemperatureScaling(objective)
+            print_seconds(f"{objective} {size}", scaler.fit, *data)
+        if size[1] > 100:
+            continue
+        for name, kind in ct.posthoc.CALIBRATORS.items():
+            if "Temperature" not in name:
+                print_seconds(f"{name} {size}", kind().fit, *data)
+        print_seconds(f"compare {size}", ct.posthoc.compare, *data)
+
+    def batches():
+        for seed in range(num_tokens // BATCH_TOKENS):
+            yield over_confident_logits(BATCH_TOKENS, VOCABULARY, seed)
+
+    scaler = ct.posthoc.TemperatureScaling()
+    print_seconds(f"{num_tokens} tokens", scaler.fit, batches)
 
 
 class Probmetrics:
@@ -85,28 +125,24 @@ def halves(count, seed):
 
 
 def measure(make, logits, labels):
-    """Returns NLL, ECE, Brier score and fit seconds, as means over splits."""
+    """Returns NLL, ECE and Brier score, as means over splits."""
     rows = []
     for seed in range(NUM_SPLITS):
         fit, test = halves(len(labels), seed)
-        calibrated, seconds = logits[test], 0.0
+        calibrated = logits[test]
         if make is not None:
-            times = []
-            for _ in range(NUM_FITS):
-                start = time.perf_counter()
-                calibrator = make().fit(logits[fit], labels[fit])
-                times.append(time.perf_counter() - start)
-            seconds = min(times)
+            calibrator = make().fit(logits[fit], labels[fit])
             calibrated = calibrator.transform(calibrated)
-        scores = [
-            metric(calibrated, labels[test], from_logits=True)
-            for metric in (
-                ct.metrics.negative_log_likelihood,
-                ct.metrics.calibration_error,
-                ct.metrics.brier_score,
-            )
-        ]
-        rows.append([*scores, seconds])
+        rows.append(
+            [
+                metric(calibrated, labels[test], from_logits=True)
+                for metric in (
+                    ct.metrics.negative_log_likelihood,
+                    ct.metrics.calibration_error,
+                    ct.metrics.brier_score,
+                )
+            ]
+        )
     return np.mean(rows, axis=0)
 
 
@@ -124,14 +160,10 @@ def print_calibrators(logits, labels):
         ):
             makers[f"probmetrics {name}"] = lambda name=name: Probmetrics(name)
             makers[f"{name}, the same"] = lambda kind=kind: kind(**fixed)
-    print("\n| calibrator | NLL | ECE | Brier score | seconds |")
-    print("|---|---|---|---|---|")
+    print("\n| calibrator | NLL | ECE | Brier score |\n|---|---|---|---|")
     for name, make in makers.items():
-        nll, ece, brier, seconds = measure(make, logits, labels)
-        print(
-            f"| {name} | {nll:.5f} | {ece:.2%} | {brier:.5f} | {seconds:.3f} |",
-            flush=True,
-        )
+        nll, ece, brier = measure(make, logits, labels)
+        print(f"| {name} | {nll:.5f} | {ece:.2%} | {brier:.5f} |", flush=True)
 
 
 def print_sets(logits, labels, num_splits):
@@ -150,25 +182,15 @@ def print_sets(logits, labels, num_splits):
         print(f"| {method} | {covered:.2%} | {size:.3f} |", flush=True)
 
 
-def print_compare(logits, labels):
-    """Prints how long a comparison of all calibrators takes."""
-    logits, labels = logits[:COMPARED], labels[:COMPARED]
-    start, used = time.perf_counter(), time.process_time()
-    ct.posthoc.compare(logits, labels)
-    seconds, used = time.perf_counter() - start, time.process_time() - used
-    print(
-        f"\n`compare` of {len(labels)} x {logits.shape[1]}: {seconds:.1f} s, "
-        f"{used:.1f} s of all cores together"
-    )
-
-
 def main():
-    """Prints the tables of all files."""
+    """Prints the seconds, or the tables of all files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--outputs", nargs="+", required=True)
+    parser.add_argument("--outputs", nargs="+", default=())
     parser.add_argument("--conformal_splits", type=int, default=0)
-    parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--tokens", type=int, default=2_048)
     args = parser.parse_args()
+    if not args.outputs:
+        print_speed(args.tokens)
     for path in args.outputs:
         logits, labels = read(path)
         print(
@@ -178,8 +200,6 @@ def main():
         print_calibrators(logits, labels)
         if args.conformal_splits > 0:
             print_sets(logits, labels, args.conformal_splits)
-        if args.compare:
-            print_compare(logits, labels)
 
 
 if __name__ == "__main__":

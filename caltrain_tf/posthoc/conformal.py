@@ -49,7 +49,6 @@ class ConformalSets(base.PostHoc):
             example depends only on the seed and on its predictions; the layer
             draws new ones in each call.
         from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
@@ -112,20 +111,13 @@ class ConformalSets(base.PostHoc):
             problems, and `(..., L, 2)` with `multi_label=True`.
         """
         examples = self._read_new(logits)
-        predictions, _ = examples.whole()
         bound, lam = layers.ConformalSet.bounds(self.threshold_, self.lam)
-        chance = np.zeros(len(predictions))
+        predictions, _ = examples.whole()
+        logits = base.to_logits(predictions, self.from_probs)
+        fit, probs = self._fit_of_classes(logits, lam)
         if self._is_randomized():
-            chance = uniform_of_rows(predictions, self.seed)
-
-        def block(i, j):
-            logits = base.to_logits(predictions[i:j], self.from_probs)
-            fit, probs = self._fit_of_classes(logits, lam)
-            return fit + chance[i:j, None] * probs >= bound
-
-        row_bytes = 8 * predictions.shape[1]
-        sets = inputs.map_blocks(block, len(predictions), row_bytes)
-        return np.concatenate(sets).reshape(*examples.shape, -1)
+            fit += uniform_of_rows(predictions, self.seed)[:, None] * probs
+        return (fit >= bound).reshape(*examples.shape, -1)
 
     def append_to(self, model):
         """Returns the model with prediction sets as outputs; it can be saved.
@@ -221,20 +213,8 @@ def uniform_of_rows(predictions, seed):
 def conformal_quantile(scores, weights, alpha):
     """The smallest score that covers a new example with probability 1 - alpha.
 
-    Args:
-        scores: `(n,)`.
-        weights: `(n,)`, of which only the ratios matter.
-        alpha: Share of the weight that may be above the score.
-
-    Returns:
-        With equal weights the ceil((n + 1) (1 - alpha))-th smallest score, or
-        infinity if there is none.
-
-    Example:
-        >>> conformal_quantile(np.array([3.0, 1.0, 2.0]), np.ones(3), 0.5)
-        2.0
-        >>> conformal_quantile(np.array([3.0, 1.0, 2.0]), np.ones(3), 0.2)
-        inf
+    With equal weights it is the ceil((n + 1) (1 - alpha))-th smallest score, or
+    infinity if there is none.
     """
     order = np.argsort(scores)
     cumulated = np.cumsum(weights[order])

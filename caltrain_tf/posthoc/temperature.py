@@ -51,11 +51,10 @@ class TemperatureScaling(base.Calibrator):
 
         SB-ECE^2 + likelihood_weight x NLL
 
-    with a weight of 2 num_bins / N. (2 NLL, the deviance, grows by the mean
+    with a weight of 2 num_bins / N: close to TS for few examples, and to the
+    global optimum of SB-ECE for many. (2 NLL, the deviance, grows by the mean
     squared change of the confidences, in units of that variance: a change of
     one standard deviation costs as much as chance adds to SB-ECE^2.)
-    The temperature is close to that of TS for few examples, and to the global
-    optimum of SB-ECE for many.
 
     If the data determine no temperature, for instance because no example is
     misclassified, `fit` warns and chooses a finite one.

@@ -20,7 +20,6 @@ def test_prints_a_row_for_each_calibrator(tmp_path):
             str(SCRIPT),
             f"--outputs={tmp_path / 'net.npz'}",
             "--conformal_splits=3",
-            "--compare",
         ],
         env={"PYTHONPATH": str(SCRIPT.parents[1]), "PATH": ""},
         capture_output=True,
@@ -30,7 +29,6 @@ def test_prints_a_row_for_each_calibrator(tmp_path):
     assert "net, 3 classes, 200 examples" in done.stdout
     for name in ("none", "ts", "structured_matrix", "thr", "aps", "raps"):
         assert done.stdout.count(f"\n| {name} | ") == 1
-    assert "`compare` of 200 x 3: " in done.stdout
 
 
 def test_halves_are_all_rows():
