@@ -115,7 +115,10 @@ def define_training(default_config):
         "if another process trains there.",
     )
     DEFINE_string(
-        "init_from", None, "A `.keras` file with the initial weights."
+        "init_from",
+        None,
+        "A `.keras` file with the initial weights, or the prefix of a "
+        "checkpoint of Uncertainty Baselines.",
     )
     DEFINE_list(
         "profile_steps",

@@ -62,11 +62,7 @@ class ImageData:
     @property
     def rescaling(self):
         """Arguments of `keras.layers.Rescaling` that normalise pixels."""
-        mean, std = np.float32([self.mean, self.std])
-        return {
-            "scale": (1 / (255 * std)).tolist(),
-            "offset": (-mean / std).tolist(),
-        }
+        return rescaling(self.mean, self.std)
 
     def steps_per_epoch(self, batch_size):
         """Returns the number of whole batches in the training split."""
@@ -286,6 +282,15 @@ class InMemoryImages:
             if host not in self._copies:
                 self._copies[host] = [tf.identity(x) for x in self._arrays]
         return self._copies[host]
+
+
+def rescaling(mean, std):
+    """Returns arguments of `keras.layers.Rescaling` that normalise pixels."""
+    mean, std = np.float32([mean, std])
+    return {
+        "scale": (1 / (255 * std)).tolist(),
+        "offset": (-mean / std).tolist(),
+    }
 
 
 def shift_and_flip(images, shifts, flips, max_shift):

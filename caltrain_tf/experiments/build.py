@@ -12,6 +12,7 @@ import ml_collections
 from caltrain_tf import callbacks, losses, metrics, models, training
 from caltrain_tf import data as data_room
 from caltrain_tf.experiments import config as settings
+from caltrain_tf.experiments import uncertainty_baselines
 
 
 def data(config, data_dir=None):
@@ -62,7 +63,8 @@ def model(config, dataset, init_from=None):
     Args:
         config: The configuration.
         dataset: The data from `data`.
-        init_from: A `.keras` file with the initial weights.
+        init_from: A `.keras` file with the initial weights, or a checkpoint of
+            Uncertainty Baselines.
     """
     keras.utils.set_random_seed(config.seed)
     before = keras.config.dtype_policy()
@@ -75,18 +77,23 @@ def model(config, dataset, init_from=None):
                 num_classes=dataset.num_classes,
                 input_shape=dataset.image_shape,
             )
+        inner = network
         if not dataset.is_embedded:
+            rescaling = dataset.rescaling
+            # Also where the network is built again for a finished run.
+            if uncertainty_baselines.is_checkpoint(config.get("init_from")):
+                rescaling = uncertainty_baselines.rescaling(dataset)
             pixels = keras.Input(
                 dataset.image_shape, dtype="uint8", name="pixels"
             )
-            normalize = keras.layers.Rescaling(
-                **dataset.rescaling, dtype="float32"
-            )
+            normalize = keras.layers.Rescaling(**rescaling, dtype="float32")
             outputs = network(normalize(pixels))
             network = keras.Model(pixels, outputs, name=network.name)
     finally:
         keras.config.set_dtype_policy(before)
-    if init_from is not None:
+    if uncertainty_baselines.is_checkpoint(init_from):
+        uncertainty_baselines.load_weights(inner, init_from)
+    elif init_from is not None:
         _load_weights(network, init_from)
     return network
 

@@ -67,8 +67,12 @@ def load_run(run_dir, data_dir=None, strategy=None):
     """
     settings = config.load(run_dir)
     data = build.data(settings, data_dir)
+    # Of a run that trained nothing, there are no checkpoints.
+    saved = None if settings.epochs else os.path.join(run_dir, "model.keras")
     with (strategy or tf.distribute.get_strategy()).scope():
-        model = build.model(settings, data)
+        model = build.model(settings, data, saved)
+    if saved is not None:
+        return settings, data, model, "model.keras"
     # The weights for which the run has results.
     which = {"which": "best"} if settings.get("best") else {}
     checkpoint = training.restore_model(

@@ -1,4 +1,4 @@
-r"""Losses of this package in the training loops of Uncertainty Baselines.
+r"""Losses of this package in Uncertainty Baselines, and its networks here.
 
 Its release on PyPI has no models, and its sources require versions that exclude
 current TensorFlow versions. Its Wide ResNets, data sets and CIFAR scripts work
@@ -28,22 +28,28 @@ with a call of the function that `objective` returns:
 
 The rest of the script does not change: it adds the l2 loss and divides the sum
 by the number of replicas. The calibration loss is that of each replica's batch.
+
+In the other direction, `--init_from` of our scripts takes the prefix of one of
+its checkpoints, for which nothing of it need be installed.
 """
 
 import tensorflow as tf
 
-from caltrain_tf import checks, losses
+from caltrain_tf import losses
+from caltrain_tf.data import datasets, pipeline
+
+# A weight in its checkpoints is <_LAYER><number>/<name><_VALUE>.
+_LAYER = "model/layer_with_weights-"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def objective(primary, secondary=None, beta=1.0, **options):
+def objective(primary, secondary=None, beta=1.0):
     """Returns a loss as a function of labels and logits.
 
     Args:
-        primary: The name of a loss.
-        secondary: The name of a calibration loss, or None.
+        primary: A loss or its name, as in `CompositeLoss`.
+        secondary: A calibration loss or its name, or None.
         beta: Weight of the calibration loss.
-        **options: Options of the primary or the secondary loss, such as
-            `secondary_temperature=0.01` or `primary_gamma=3.0`.
 
     Returns:
         A function from `labels`, class ids `(batch,)` or one-hot, and `logits`
@@ -56,33 +62,73 @@ def objective(primary, secondary=None, beta=1.0, **options):
         >>> round(float(loss([0, 1], logits)), 4)
         0.6931
     """
-    parts = {"primary": {}, "secondary": {}}
-    for key, value in options.items():
-        part, _, name = key.partition("_")
-        if part not in parts or not name:
-            raise ValueError(
-                "Options must begin with `primary_` or `secondary_`. "
-                f"Received: {key}={value!r}"
-            )
-        parts[part][name] = value
-    if secondary is None and parts["secondary"]:
-        raise ValueError(
-            "There must be a `secondary` for its options. "
-            f"Received: secondary=None, options={parts['secondary']}"
-        )
-    checks.number("beta", beta, low=0, closed=True)
-    first = losses.get(primary, from_logits=True, **parts["primary"])
-    second = None
-    if secondary is not None:
-        second = losses.get(secondary, from_logits=True, **parts["secondary"])
+    composite = losses.CompositeLoss(
+        primary, secondary, beta=beta, from_logits=True
+    )
 
     def loss(labels, logits):
-        labels = tf.convert_to_tensor(labels)
-        logits = tf.cast(logits, tf.float32)
+        labels, logits = (
+            tf.convert_to_tensor(labels),
+            tf.cast(logits, "float32"),
+        )
         # `__call__` of Keras 3 would divide by the number of replicas.
-        value = tf.reduce_mean(first.call(labels, logits))
-        if second is not None:
-            value += beta * tf.reduce_mean(second.call(labels, logits))
-        return value
+        return tf.reduce_mean(composite.call(labels, logits))
 
     return loss
+
+
+def is_checkpoint(init_from):
+    """Returns whether `--init_from` names a checkpoint, not a `.keras` file."""
+    return init_from is not None and not init_from.endswith(".keras")
+
+
+def rescaling(dataset):
+    """Returns how its networks normalise pixels: `keras.layers.Rescaling`.
+
+    Its ResNet-50 takes pixels of 0 to 255, and its networks for CIFAR-100 the
+    statistics of CIFAR-10.
+    """
+    if dataset.name == "imagenet":
+        return {"scale": 1.0, "offset": 0.0}
+    if dataset.name == "cifar100":
+        spec = datasets.SPECS["cifar10"]
+        return pipeline.rescaling(spec.mean, spec.std)
+    return dataset.rescaling
+
+
+def load_weights(network, path):
+    """Sets the weights of one of our networks to those of a checkpoint.
+
+    Our networks have the layers of the same names in its order. `path` is the
+    prefix of a `tf.train.Checkpoint(model=...)`, or the folder of some.
+    """
+    kind = (
+        "--init_from must be a `.keras` file or a checkpoint of Uncertainty "
+        f"Baselines with the weights of {network.name!r}"
+    )
+    try:
+        reader = tf.train.load_checkpoint(path)
+    except (ValueError, tf.errors.OpError) as error:
+        raise ValueError(f"{kind}: {error}. Received: {path}") from error
+    shapes = reader.get_variable_to_shape_map()
+    layers = [layer for layer in network.layers if layer.weights]
+    weights = {
+        f"{_LAYER}{number}/{weight.name}{_VALUE}": weight
+        for number, layer in enumerate(layers)
+        for weight in layer.weights
+    }
+    stored = {
+        key
+        for key in shapes
+        if key.startswith(_LAYER) and ".OPTIMIZER_SLOT" not in key
+    }
+    for key in sorted(stored | set(weights)):
+        there = shapes.get(key)
+        wanted = list(weights[key].shape) if key in weights else None
+        if there != wanted:
+            raise ValueError(
+                f"{kind}. Received: {path}, where {key.removesuffix(_VALUE)} "
+                f"has the shape {there} instead of {wanted}"
+            )
+    for key, weight in weights.items():
+        weight.assign(reader.get_tensor(key))
