@@ -185,14 +185,9 @@ def mean_sweep_calibration_error(
     bins are those of `calibration_error`.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `calibration_error`.
         norm: 1, 2 or `math.inf`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A float in [0, 1].
@@ -267,15 +262,10 @@ def reliability_curve(
     The bins are those of `calibration_error`.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `calibration_error`.
         num_bins: Number of bins.
         binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A named tuple of `confidence`, `accuracy` and `count`, each
@@ -332,9 +322,7 @@ def marginal_calibration_error(
     `calibration_error`.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem, which has two classes.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `calibration_error`.
         num_bins: Number of bins of each class.
         norm: 1, 2 or `math.inf`.
         binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
@@ -342,10 +330,7 @@ def marginal_calibration_error(
             weights are shares of the remaining ones.
         reduce: `"mean"`, or `"sum"` over the classes under the root, which is
             the scale of the paper "Soft Calibration Objectives".
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A float in [0, 1]; with `reduce="sum"`, in [0, K^(1/norm)].
@@ -406,18 +391,21 @@ def marginal_calibration_error(
 def check_bins(
     num_bins=15, norm=2, binning="equal_mass", estimator="bin", debias=False
 ):
-    """Returns the options of a binned calibration error as plain values."""
-    num_bins = checks.count("num_bins", num_bins)
-    norm = checks.choice("norm", norm, NORMS)
-    binning = checks.choice("binning", binning, BINNINGS)
-    estimator = checks.choice("estimator", estimator, ESTIMATORS)
-    debias = checks.flag("debias", debias)
+    """Returns plain options, without the last two if `estimator` is None."""
+    options = {
+        "num_bins": checks.count("num_bins", num_bins),
+        "norm": checks.choice("norm", norm, NORMS),
+        "binning": checks.choice("binning", binning, BINNINGS),
+    }
+    if estimator is not None:
+        options["estimator"] = checks.choice("estimator", estimator, ESTIMATORS)
+        options["debias"] = checks.flag("debias", debias)
     if debias and (norm != 2 or estimator != "bin"):
         raise ValueError(
             '`debias=True` is defined for `norm=2, estimator="bin"` only. '
             f"Received: norm={norm!r}, estimator={estimator!r}"
         )
-    return num_bins, norm, binning, estimator, debias
+    return options
 
 
 def inner_edges(confidence, num_bins, binning, weight=None):

@@ -22,13 +22,8 @@ def accuracy(
     Among equal largest probabilities, the first class is the predicted one.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
+            in `calibration_error`.
 
     Returns:
         A float in [0, 1].
@@ -65,13 +60,8 @@ def negative_log_likelihood(
     saturated error does not make it infinite. For logits it is exact.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
+            in `calibration_error`.
 
     Returns:
         A float, at least 0.
@@ -119,13 +109,8 @@ def brier_score(
         1/N sum_i sum_k (p_ik - [k = label_i])^2
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
+            in `calibration_error`.
 
     Returns:
         A float in [0, 2].

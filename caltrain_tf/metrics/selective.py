@@ -40,13 +40,8 @@ def risk_coverage_curve(
     """Risk and coverage of answering above a threshold, for every threshold.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
+            in `calibration_error`.
 
     Returns:
         A named tuple of arrays with one entry per distinct confidence, the
@@ -97,13 +92,8 @@ def aurc(
     order that its sort returns and has no value for one example.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
+            in `calibration_error`.
             A weight counts as that many examples, the smallest as one.
 
     Returns:
@@ -167,14 +157,9 @@ def coverage_at_risk(
     ties, in the order that its sort returns.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `calibration_error`.
         risk: The share of wrong answers that is allowed, in [0, 1].
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A float in (0, 1], or NaN where every threshold has a larger risk.

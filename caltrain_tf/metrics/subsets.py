@@ -34,17 +34,11 @@ RISING = (scores.accuracy, selective.coverage_at_risk)
 
 
 def on_rows(metric, options, *arguments):
-    """Turns a metric into a function of a subset of the examples.
-
-    Args:
-        metric: As in `bootstrap`.
-        options: Options of the metric, as a dictionary.
-        *arguments: The arguments of `inputs.read`.
-
-    Returns:
-        The number of examples that count, and a function that takes an index of
-        them and returns the metric of the chosen examples, a float.
-    """
+    """Returns the examples that count, and the metric of a subset of them."""
+    if not callable(metric):
+        raise ValueError(
+            f"`metric` must be a function. Received: metric={metric!r}"
+        )
     if metric in OF_CONFIDENCE or metric in OF_EXAMPLES:
         unknown = set(options) - set(inspect.signature(metric).parameters)
         if unknown:
@@ -52,20 +46,17 @@ def on_rows(metric, options, *arguments):
                 f"`options` must be options of {metric.__name__}. "
                 f"Received: {', '.join(sorted(unknown))}"
             )
-    name = "weight"
+    examples, name = inputs.read(*arguments), "weight"
     if metric in OF_CONFIDENCE:
-        *arrays, weight = inputs.top_labels(*arguments)
+        arrays = inputs.top_labels(*arguments)[:2]
         function = OF_CONFIDENCE[metric]
+    elif metric in OF_EXAMPLES:
+        arrays, function = [OF_EXAMPLES[metric](examples)], scores.mean
     else:
-        examples = inputs.read(*arguments)
-        weight = examples.weight
-        if metric in OF_EXAMPLES:
-            arrays = [OF_EXAMPLES[metric](examples)]
-            function = scores.mean
-        else:
-            arrays, function, name = examples.whole(), metric, "sample_weight"
-            if examples.from_logits:
-                options = {**options, "from_logits": True}
+        arrays, function, name = examples.whole(), metric, "sample_weight"
+        if examples.from_logits:
+            options = {**options, "from_logits": True}
+    weight = examples.weight
 
     def of_rows(rows):
         weights = {} if weight is None else {name: weight[rows]}
@@ -77,7 +68,7 @@ def on_rows(metric, options, *arguments):
             )
         return float(value)
 
-    return len(arrays[0]), of_rows
+    return examples, of_rows
 
 
 class BootstrapResult(NamedTuple):
@@ -106,33 +97,30 @@ def bootstrap(
 
     The examples are drawn with replacement `num_samples` times, each with its
     weight. The `"basic"` interval mirrors the quantiles of the resampled values
-    at the metric's value, which removes the bias that resampling adds: binned
-    errors of resamples are larger than that of the sample, so that a plain
-    `"percentile"` interval of a well calibrated network lies above the value
-    itself. Mirrored ends that the metric cannot reach, such as an accuracy
-    above 1, are moved to the nearest possible value.
+    at the metric's value. It is an interval of the metric of the distribution
+    that the examples come from: binned errors are larger the fewer examples
+    there are, those of resamples larger than that of the sample, and mirroring
+    removes this bias, also that of the value. A `"percentile"` interval of a
+    well calibrated network lies above the value. Either is widened to the value
+    where that lies outside. Mirrored ends that the metric cannot reach, such as
+    an accuracy above 1, are moved to the nearest possible value.
 
     Args:
         metric: An exact metric of this package, or any function
             `metric(probs, labels, **options)` of two-dimensional `probs` that
             is never negative. It gets `from_logits` and `sample_weight` if
             they are given here.
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `calibration_error`.
         num_samples: Number of resamples.
         level: Coverage of the interval.
         method: `"basic"` or `"percentile"`.
         seed: Seed of the resampling.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
         **options: Options of the metric.
 
     Returns:
         A named tuple of the `value` on all examples and the `interval`, a tuple
-        of its low and its high end.
+        of its low and its high end, between which the value lies.
 
     Example:
         >>> import caltrain_tf as ct
@@ -143,15 +131,11 @@ def bootstrap(
         >>> value, low <= value <= high
         (0.75, True)
     """
-    if not callable(metric):
-        raise ValueError(
-            f"`metric` must be a function. Received: metric={metric!r}"
-        )
     num_samples = checks.count("num_samples", num_samples)
     level = checks.number("level", level, low=0, high=1)
     method = checks.choice("method", method, ("basic", "percentile"))
     seed = checks.count("seed", seed, low=0)
-    num_examples, of_sample = on_rows(
+    examples, of_sample = on_rows(
         metric,
         options,
         probs,
@@ -162,9 +146,10 @@ def bootstrap(
         sample_weight,
     )
     value = of_sample(slice(None))
-    generator = np.random.default_rng(seed)
+    generator, counts = np.random.default_rng(seed), examples.counts
+    size = len(examples.labels) if counts is None else np.sum(counts)
     resampled = [
-        of_sample(generator.integers(num_examples, size=num_examples))
+        of_sample(generator.integers(size, size=size))
         for _ in range(num_samples)
     ]
     tail = (1 - level) / 2
@@ -172,7 +157,9 @@ def bootstrap(
     if method == "basic":
         mirrored = [2 * value - high, 2 * value - low]
         low, high = np.clip(mirrored, 0, LARGEST_VALUES.get(metric, np.inf))
-    return BootstrapResult(value, (float(low), float(high)))
+    # `fmin` keeps the interval where the value is NaN.
+    interval = float(np.fmin(low, value)), float(np.fmax(high, value))
+    return BootstrapResult(value, interval)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,27 +203,21 @@ class GroupTable:
     def __str__(self):
         """The table, one row per group."""
         worst = self.worst_group
-        total = sum(self.counts.values())
-        rows = [("group", "count", self.metric)]
-        rows += [
-            (group_text(group), self.counts[group], f"{value:.4f}")
+        rows = [
+            (group_text(group), self.counts[group], value)
             for group, value in self.values.items()
         ]
         rows += [
-            ("overall", total, f"{self.overall:.4f}"),
-            (
-                f"worst: {group_text(worst)}",
-                self.counts[worst],
-                f"{self.worst:.4f}",
-            ),
-            ("gap", "", f"{self.gap:.4f}"),
+            ("overall", sum(self.counts.values()), self.overall),
+            (f"worst: {group_text(worst)}", self.counts[worst], self.worst),
+            ("gap", "", self.gap),
         ]
-        first, second, third = (
-            max(len(str(cell)) for cell in column)
-            for column in zip(*rows, strict=True)
-        )
-        lines = [
-            f"{name:<{first}}  {count:>{second}}  {value:>{third}}"
+        first = max(len(name) for name, _, _ in rows)
+        second = max(len("count"), *(len(str(count)) for _, count, _ in rows))
+        third = max(len(self.metric), 6)
+        lines = [f"{'group':<{first}}  {'count':>{second}}  {self.metric:>6}"]
+        lines += [
+            f"{name:<{first}}  {count:>{second}}  {value:>{third}.4f}"
             for name, count, value in rows
         ]
         lines.insert(-3, "-" * len(lines[0]))
@@ -267,19 +248,14 @@ def groupwise(
             function `metric(probs, labels, **options)` of two-dimensional
             `probs`. It gets `from_logits` and `sample_weight` if they are given
             here.
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        groups: The group of each example, of shape `(...)`, or of its first
-            axes: numbers, strings or any hashable objects, such as tuples of
-            several attributes. Groups without an example that counts are left
-            out.
+        probs, labels: As in `calibration_error`.
+        groups: The group of each example: an array of shape `(...)`, or of its
+            first axes, or a list of numbers, strings or any hashable objects,
+            such as tuples of several attributes. Groups without an example that
+            counts are left out.
         higher_is_better: Whether the smallest value is the worst. By default
             True for `accuracy` and `coverage_at_risk` only.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
         **options: Options of the metric.
 
     Returns:
@@ -304,14 +280,12 @@ def groupwise(
         worst: b      2    0.5000
         gap                0.5000
     """
-    if not callable(metric):
-        raise ValueError(
-            f"`metric` must be a function. Received: metric={metric!r}"
-        )
     if higher_is_better is None:
         higher_is_better = metric in RISING
     checks.flag("higher_is_better", higher_is_better)
-    arguments = (
+    examples, of_rows = on_rows(
+        metric,
+        options,
         probs,
         labels,
         from_logits,
@@ -319,8 +293,7 @@ def groupwise(
         ignore_class,
         sample_weight,
     )
-    rows = rows_of_groups(inputs.read(*arguments), groups)
-    _, of_rows = on_rows(metric, options, *arguments)
+    rows = rows_of_groups(examples, groups)
     return GroupTable(
         metric=getattr(metric, "__name__", type(metric).__name__),
         values={group: of_rows(index) for group, index in rows.items()},
@@ -338,29 +311,8 @@ def group_text(group):
 
 
 def rows_of_groups(examples, groups):
-    """Which of the examples that count belong to each group.
-
-    Args:
-        examples: `Examples` from `inputs.read`.
-        groups: As in `groupwise`.
-
-    Returns:
-        A dictionary from groups to indices into the examples that count,
-        without empty groups.
-    """
-    names, codes = _codes(groups, examples.shape)
-    if examples.counts is not None:
-        codes = codes[examples.counts]
-    order = np.argsort(codes, kind="stable")
-    sizes = np.bincount(codes, minlength=len(names))
-    parts = np.split(order, np.cumsum(sizes)[:-1])
-    return {
-        name: part for name, part in zip(names, parts, strict=True) if len(part)
-    }
-
-
-def _codes(groups, shape):
-    """The groups' names, and the number of each example's group `(n,)`."""
+    """A dictionary from groups to the indices of their examples that count."""
+    shape = examples.shape
     array = _as_objects(groups)
     if array.shape == (*shape, 1):
         array = array[..., 0]
@@ -369,43 +321,37 @@ def _codes(groups, shape):
             f"`groups` must have the shape of the examples, {shape}, or of "
             f"their first axes. Received: groups.shape={array.shape}"
         )
-    objects = array.ravel().tolist()
+    array = array.reshape(array.shape + (1,) * (len(shape) - array.ndim))
+    array = np.broadcast_to(array, shape).reshape(-1)
+    if examples.counts is not None:
+        array = array[examples.counts]
+    rows = {}
     try:
-        names = list(dict.fromkeys(objects))
+        for row, group in enumerate(array.tolist()):
+            rows.setdefault(group, []).append(row)
     except TypeError as error:
         raise ValueError(
             f"`groups` must hold hashable objects: {error}"
         ) from error
-    if any(name != name for name in names):
+    if any(group != group for group in rows):
         raise ValueError("`groups` must not hold NaN. Received: NaN")
     try:
-        names.sort()
+        names = sorted(rows)
     except TypeError:  # Objects of different kinds keep their order.
-        pass
-    numbers = {name: number for number, name in enumerate(names)}
-    codes = np.array([numbers[each] for each in objects])
-    codes = codes.reshape(array.shape + (1,) * (len(shape) - array.ndim))
-    return names, np.broadcast_to(codes, shape).reshape(-1)
+        names = list(rows)
+    return {name: np.array(rows[name]) for name in names}
 
 
 def _as_objects(groups):
     """Groups as an array, of objects unless all are of one kind."""
-    if isinstance(groups, (str, bytes, dict)) or not (
-        hasattr(groups, "__array__") or hasattr(groups, "__len__")
-    ):
-        raise ValueError(
-            "`groups` must hold the group of each example. "
-            f"Received: groups={groups!r}"
-        )
     if hasattr(groups, "detach"):
         groups = groups.detach().cpu()
     if hasattr(groups, "__array__"):
         return np.asarray(groups)
-    groups = list(groups)
+    if not isinstance(groups, (list, tuple)):
+        raise ValueError(
+            "`groups` must hold the group of each example. "
+            f"Received: groups={groups!r}"
+        )
     # NumPy would turn numbers among strings into strings, and tuples into rows.
-    if {type(group) for group in groups} == {list}:
-        try:
-            return np.asarray(groups)
-        except ValueError as error:
-            raise ValueError(f"`groups` must be an array: {error}") from error
     return np.fromiter(groups, object, len(groups))

@@ -32,13 +32,8 @@ def ks_error(
     examples does not matter.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
+            in `calibration_error`.
 
     Returns:
         A float in [0, 1].
@@ -89,14 +84,9 @@ def mmce(
     metric.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `calibration_error`.
         width: Width of the kernel, at least 0.002.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A float in [0, 1].
@@ -154,13 +144,8 @@ def smooth_calibration_error(
     result agrees with direct summation to about 1e-5 of its value.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
+            in `calibration_error`.
 
     Returns:
         A float in [0, 1].

@@ -18,7 +18,7 @@ def test_value_and_interval(metric):
     probs, labels = probabilities(300, 4)
     value, (low, high) = metrics.bootstrap(metric, probs, labels, 30)
     assert value == pytest.approx(metric(probs, labels), abs=1e-12)
-    assert 0 <= low <= high
+    assert 0 <= low <= value <= high or np.isnan(value)
     if metric not in (metrics.negative_log_likelihood, metrics.brier_score):
         assert high <= 1 or metric is metrics.average_uncertainty
     again = metrics.bootstrap(metric, probs, labels, 30)
@@ -38,9 +38,26 @@ def test_is_resampling_the_rows(metric):
     for _ in range(7):
         rows = generator.integers(60, size=60)
         values.append(metric(probs[rows], labels[rows]))
-    np.testing.assert_allclose(
-        interval, np.quantile(values, [0.1, 0.9]), atol=1e-9
-    )
+    low, high = np.quantile(values, [0.1, 0.9])
+    value = metric(probs, labels)
+    expected = np.fmin(low, value), np.fmax(high, value)
+    np.testing.assert_allclose(interval, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["basic", "percentile"])
+@pytest.mark.parametrize("debias", [False, True])
+def test_the_value_lies_in_its_interval(method, debias):
+    for seed in range(10):
+        probs, labels = probabilities(200, 4, seed=seed)
+        value, (low, high) = metrics.bootstrap(
+            metrics.calibration_error,
+            probs,
+            labels,
+            40,
+            method=method,
+            debias=debias,
+        )
+        assert low <= value <= high
 
 
 def test_interval_of_a_mean_is_the_textbook_one():
