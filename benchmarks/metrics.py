@@ -4,7 +4,8 @@
 
 The unit of time of exact metrics is one pass of NumPy's `max(axis=1)` over the
 same array, which any top-label metric needs at least. The unit for updates of
-streaming metrics is an update of Keras' accuracy; both are compiled by XLA.
+streaming metrics is an update of Keras' accuracy; both are compiled by XLA. The
+unit for metrics in `fit` is a step without any.
 Timings are interleaved, so that a busy machine affects all of them, and the
 fastest counts. Memory is the peak allocation of a call, relative to the input.
 """
@@ -143,6 +144,56 @@ def measure_updates(num_classes, batch_size=128, repeats=40):
         )
 
 
+def measure_fit(batch_size=128, steps=100, repeats=15):
+    """Prints what a metric adds to a step of `fit`.
+
+    The network is so small that its step costs little but what Keras does in
+    every step anyway.
+    """
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((batch_size * steps, 32), dtype=np.float32)
+    y = generator.integers(10, size=len(x))
+    compiled = {
+        "no metric": [],
+        "accuracy": ["accuracy"],
+        "ExpectedCalibrationError": [
+            metrics.ExpectedCalibrationError(from_logits=True)
+        ],
+        "ExpectedCalibrationError, width": [
+            metrics.ExpectedCalibrationError(
+                from_logits=True, binning="equal_width"
+            )
+        ],
+        "KSError": [metrics.KSError(from_logits=True)],
+        "BrierScore": [metrics.BrierScore(from_logits=True)],
+    }
+    functions = {}
+    for name, listed in compiled.items():
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential(
+            [
+                keras.Input([32]),
+                keras.layers.Dense(64, "relu"),
+                keras.layers.Dense(10),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss, metrics=listed)
+        functions[name] = lambda model=model: model.fit(
+            x, y, batch_size=batch_size, verbose=0
+        )
+        functions[name]()
+    times = interleaved(functions, repeats)
+    unit = times["no metric"][0]
+    print(f"\nfit of a network of two layers, {batch_size} examples a step")
+    print(f"{'':34}{'us':>9}{'median':>9}{'no metric':>10}")
+    for name, (fastest, median) in times.items():
+        print(
+            f"{name:34}{fastest / steps * 1e6:9.0f}{median / steps * 1e6:9.0f}"
+            f"{fastest / unit:10.2f}"
+        )
+
+
 def measure_pixels(shape=(8, 512, 512, 21)):
     """Prints the memory of the calibration error of a segmentation."""
     generator = np.random.default_rng(0)
@@ -165,6 +216,7 @@ def main():
     measure_pixels()
     measure_updates(10)
     measure_updates(1_000)
+    measure_fit()
 
 
 if __name__ == "__main__":

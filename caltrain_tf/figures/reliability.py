@@ -4,14 +4,13 @@ import math
 
 import numpy as np
 from matplotlib.colors import to_rgba
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
-from caltrain_tf import checks
+from caltrain_tf import checks, inputs
 from caltrain_tf.figures import style
-from caltrain_tf.inputs import read
-from caltrain_tf.metrics import calibration_error, reliability_curve
-from caltrain_tf.metrics.subsets import group_text, rows_of_groups
+from caltrain_tf.metrics import binned, subsets
 
 _BLUE, _ORANGE = style.OKABE_ITO[:2]
 _GAP = {
@@ -19,6 +18,7 @@ _GAP = {
     "edgecolor": _ORANGE,
     "hatch": "///",
 }
+_LEGEND_STYLE = {"frameon": False, "ncols": 2, "fontsize": 8}
 # Bins with fewer predictions are drawn faint: the standard error of their
 # accuracy can be 9 points or more.
 FEW = 30
@@ -27,7 +27,7 @@ FAINT = 0.25
 _HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
 # Margins around the axes and their histogram, in inches.
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.65, 0.18, 0.62, 0.45
-_LEGEND = 0.3
+_LEGEND = 0.45
 # Largest number of diagrams in one figure; more would not fit on a page.
 _MOST_GROUPS = 60
 
@@ -40,6 +40,7 @@ def reliability_diagram(
     ax=None,
     title=None,
     *,
+    positive=False,
     multi_label=False,
     ignore_class=None,
     sample_weight=None,
@@ -50,22 +51,22 @@ def reliability_diagram(
     of [0, 1], and the hatched gap extends to their mean confidence: a
     calibrated network has no gaps. Bars of fewer than 30 predictions are faint.
     The histogram below shows the share of predictions in each bin, with the
-    mean confidence (orange line) and the accuracy (blue, dashed) of all
-    predictions. The title gives `calibration_error` with its defaults, l2 over
-    `num_bins` equal-mass bins, because this is the number that tables report.
+    mean confidence and the accuracy of all predictions.
+
+    The bars have equal width. The title gives the number that tables report,
+    `calibration_error` with its defaults (l2, equal mass), and says so. With
+    `positive=True`, the share of class 1 is drawn against its probability, as
+    scikit-learn's `CalibrationDisplay` does, and the error is that of the bars.
 
     Args:
-        probs: Probabilities or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `metrics.calibration_error`.
         num_bins: Number of bars.
         from_logits: Whether `probs` holds logits.
         ax: The matplotlib axes to draw on; a new figure when not given. The
             histogram and the legend are placed below them.
         title: Title of the figure, before the calibration error.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        positive: Whether to draw class 1 of a binary problem.
+        multi_label, ignore_class, sample_weight: As in the metrics.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -76,36 +77,40 @@ def reliability_diagram(
         >>> figure = ct.figures.reliability_diagram(probs, [0, 0, 1, 0])
         >>> figure.savefig("reliability.png")  # doctest: +SKIP
     """
-    options = {
-        "num_bins": num_bins,
-        "from_logits": from_logits,
-        "multi_label": multi_label,
-        "ignore_class": ignore_class,
-        "sample_weight": sample_weight,
-    }
-    curve = reliability_curve(probs, labels, binning="equal_width", **options)
-    error = calibration_error(probs, labels, **options)
-    counts = curve.count
-    if sample_weight is not None:
-        # The number of predictions, regardless of their weights.
-        options["sample_weight"] = np.asarray(sample_weight) > 0
-        counts = reliability_curve(
-            probs, labels, binning="equal_width", **options
-        ).count
+    arguments = probs, labels, from_logits, multi_label, ignore_class
+    read = inputs.top_labels
+    if checks.flag("positive", positive):
+        read = binned.positives
+    confidence, correct, weight = read(*arguments, sample_weight)
+    checks.count("num_bins", num_bins)
+    binning = "equal_width" if positive else "equal_mass"
+    error = binned.error_of_confidence(
+        confidence, correct, num_bins, binning=binning, weight=weight
+    )
+    edges = binned.inner_edges(confidence, num_bins, "equal_width")
+    bins = binned.fill_bins(confidence, correct, edges, weight)
+    # The number of predictions, regardless of their weights.
+    counts = np.bincount(
+        binned.bin_indices(confidence, edges), minlength=num_bins
+    )
+    curve = binned.ReliabilityCurve(bins.confidence, bins.accuracy, bins.mass)
     own_figure = ax is None
     if own_figure:
         (ax,) = new_axes(1)
-    draw(ax, curve, counts, title, f"ECE {100 * error:.2f}%")
+    text = f"ECE {100 * error:.2f}% ({binning.replace('_', ' ')})"
+    draw(ax, curve, counts, title, text)
+    if positive:
+        ax.set_ylabel("Share of class 1")
+        ax.child_axes[0].set_xlabel("Probability of class 1")
+    handles = _handles("share of class 1" if positive else "accuracy")
     if own_figure:
-        draw_legend(ax.figure)
+        draw_legend(ax.figure, handles)
     else:
         ax.legend(
-            handles=_handles(),
+            handles=handles,
             loc="upper center",
             bbox_to_anchor=(0.5, _HISTOGRAM_BOX[1] - 0.2),
-            frameon=False,
-            ncols=2,
-            fontsize=8,
+            **_LEGEND_STYLE,
         )
     return ax.figure
 
@@ -164,17 +169,13 @@ def group_reliability(
     their number in the title. `metrics.groupwise` gives the errors as a table.
 
     Args:
-        probs: Probabilities or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `metrics.calibration_error`.
         groups: The group of each example, `(...)` or of the first axes, as in
             `metrics.groupwise`; at most 60 different groups.
         num_bins: Number of bars of each diagram.
         from_logits: Whether `probs` holds logits.
         columns: Number of diagrams per row.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        multi_label, ignore_class, sample_weight: As in the metrics.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -188,10 +189,10 @@ def group_reliability(
         ['all (4)', 'old (1)', 'young (3)']
     """
     columns = checks.count("columns", columns)
-    examples = read(
+    examples = inputs.read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    rows = rows_of_groups(examples, groups)
+    rows = subsets.rows_of_groups(examples, groups)
     if len(rows) > _MOST_GROUPS:
         raise ValueError(
             f"`groups` must hold at most {_MOST_GROUPS} different ones. "
@@ -199,7 +200,9 @@ def group_reliability(
         )
     probs, labels = examples.whole()
     parts = [("all", slice(None))]
-    parts += [(group_text(group), index) for group, index in rows.items()]
+    parts += [
+        (subsets.group_text(group), index) for group, index in rows.items()
+    ]
     axes = new_axes(len(parts), columns)
     for ax, (name, index) in zip(axes, parts, strict=True):
         weight = examples.weight
@@ -218,16 +221,7 @@ def group_reliability(
 
 
 def new_axes(count, columns=None, width=3.0):
-    """Returns axes of a new figure, with space for titles and histograms.
-
-    Args:
-        count: Number of axes.
-        columns: Number of axes per row; all by default.
-        width: Width of the axes, in inches.
-
-    Returns:
-        A list of axes, with space above them for `draw_legend`.
-    """
+    """Returns axes of a new figure, with space for histograms and legend."""
     columns = min(columns or count, count)
     rows = math.ceil(count / columns)
     height = 0.943 * width
@@ -247,21 +241,18 @@ def new_axes(count, columns=None, width=3.0):
     return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
 
 
-def draw_legend(figure):
+def draw_legend(figure, handles=None):
     """Draws one legend above all diagrams, where it covers nothing."""
-    figure.legend(
-        handles=_handles(),
-        loc="upper center",
-        ncols=2,
-        frameon=False,
-        fontsize=8,
-    )
+    handles = handles or _handles()
+    figure.legend(handles=handles, loc="upper center", **_LEGEND_STYLE)
 
 
-def _handles():
+def _handles(name="accuracy"):
     return [
-        Patch(facecolor=_BLUE, label="accuracy"),
-        Patch(**_GAP, label="gap to confidence"),
+        Patch(facecolor=_BLUE, label=name),
+        Patch(**_GAP, label="gap to mean confidence"),
+        Line2D([], [], color=_BLUE, linestyle="--", label=f"overall {name}"),
+        Line2D([], [], color=_ORANGE, label="overall confidence"),
     ]
 
 
@@ -278,22 +269,9 @@ def draw(ax, curve, counts, title, error="", size=9):
     accuracy = np.nan_to_num(curve.accuracy)
     gap = np.nan_to_num(curve.confidence - curve.accuracy)
     options = {"width": 1 / num_bins, "align": "edge"}
-    bars = ax.bar(
-        left,
-        accuracy,
-        color=_BLUE,
-        edgecolor="white",
-        linewidth=0.8,
-        **options,
-    )
-    gaps = ax.bar(
-        left,
-        gap,
-        bottom=accuracy,
-        linewidth=0.8,
-        **_GAP,
-        **options,
-    )
+    options["linewidth"] = 0.8
+    bars = ax.bar(left, accuracy, color=_BLUE, edgecolor="white", **options)
+    gaps = ax.bar(left, gap, bottom=accuracy, **_GAP, **options)
     for bar, gap_bar, count in zip(bars, gaps, counts, strict=True):
         if count < FEW:
             bar.set_alpha(FAINT)

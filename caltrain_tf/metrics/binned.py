@@ -13,6 +13,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.special
 
 from caltrain_tf import checks, inputs
 
@@ -22,14 +23,8 @@ NORMS = (1, 2, math.inf)
 REDUCTIONS = ("mean", "sum")
 # Fewer effective examples than 2, up to rounding, say nothing about their bias.
 FEWEST_EXAMPLES = 1.999
-# Up to this many edges, comparing with each is ten times as fast as a search.
-MOST_COMPARED_EDGES = 64
 # Examples whose bins are computed at a time.
 EXAMPLES_PER_BLOCK = 8 * 1024
-# Classes are copied in blocks: 16 float32 are a cache line, so that every line
-# of the array is read once, but a block is a small part of the array.
-MOST_CLASSES_PER_BLOCK = 16
-FEWEST_BLOCKS = 8
 
 
 class Bins(NamedTuple):
@@ -155,7 +150,6 @@ def error_of_confidence(
     weight=None,
 ):
     """`calibration_error`, given confidences and correctness `(n,)`."""
-    check_bins(num_bins, norm, binning, estimator, debias)
     if weight is not None:
         weight = weight / weight.max()  # No sum or square overflows.
     edges = inner_edges(confidence, num_bins, binning, weight)
@@ -252,6 +246,7 @@ def reliability_curve(
     num_bins=15,
     binning="equal_mass",
     *,
+    positive=False,
     from_logits=False,
     multi_label=False,
     ignore_class=None,
@@ -259,12 +254,17 @@ def reliability_curve(
 ):
     """Mean confidence, accuracy and number of examples of every bin.
 
-    The bins are those of `calibration_error`.
+    The bins are those of `calibration_error`. With `positive=True`, they are
+    bins of the probability of class 1 of a binary problem, and the accuracy is
+    the share of examples of class 1, as in scikit-learn's `calibration_curve`.
+    (There, an edge belongs to the bin below it, and quantiles are interpolated
+    between examples.)
 
     Args:
         probs, labels: As in `calibration_error`.
         num_bins: Number of bins.
         binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
+        positive: Whether to bin the probability of class 1, not the confidence.
         from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
@@ -283,7 +283,8 @@ def reliability_curve(
         [2, 2]
     """
     check_bins(num_bins, binning=binning)
-    confidence, correct, weight = inputs.top_labels(
+    read = positives if checks.flag("positive", positive) else inputs.top_labels
+    confidence, correct, weight = read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     edges = inner_edges(confidence, num_bins, binning, weight)
@@ -294,6 +295,24 @@ def reliability_curve(
         np.where(empty, np.nan, bins.accuracy),
         bins.mass.astype(np.int64) if weight is None else bins.mass,
     )
+
+
+def positives(*arguments):
+    """P(y = 1), whether y is 1, and weights; arguments are those of `read`."""
+    examples = inputs.read(*arguments)
+    if examples.predictions.shape[1] > 2:
+        raise ValueError(
+            "`positive=True` needs `probs` of a binary problem. "
+            f"Received: {examples.predictions.shape[1]} classes"
+        )
+
+    def of_block(block, labels):
+        probs = block[:, 1]
+        if examples.from_logits:
+            probs = scipy.special.expit(block[:, 1] - block[:, 0])
+        return np.clip(probs, 0, 1), labels == 1
+
+    return *examples.map(of_block), examples.weight
 
 
 def marginal_calibration_error(
@@ -354,7 +373,13 @@ def marginal_calibration_error(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     probs, labels = examples.whole()
-    log_sums = _log_sums(probs) if from_logits else None
+    if from_logits:
+
+        def log_sum(block, labels):
+            sums = np.exp(inputs.shift_logits(block)).sum(axis=1)
+            return (block.max(axis=1) + np.log(sums),)
+
+        (log_sums,) = examples.map(log_sum)
 
     def of_classes(first, last):
         columns = np.array(probs[:, first:last].T, order="C")
@@ -368,16 +393,19 @@ def marginal_calibration_error(
                 above = column > threshold
                 column, hits = column[above], hits[above]
                 weight = weight if weight is None else weight[above]
-            error = 0.0
-            if len(column):
-                error = error_of_confidence(
+            errors.append(
+                error_of_confidence(
                     column, hits, num_bins, norm, binning, weight=weight
                 )
-            errors.append(error)
+                if len(column)
+                else 0.0
+            )
         return errors
 
     num_classes = probs.shape[1]
-    block = min(max(num_classes // FEWEST_BLOCKS, 1), MOST_CLASSES_PER_BLOCK)
+    # 16 float32 are a cache line, so that every line of the array is read once,
+    # but a block is a small part of the array.
+    block = min(max(num_classes // 8, 1), 16)
     errors = np.concatenate(
         inputs.map_blocks(of_classes, num_classes, 1, block_bytes=block)
     )
@@ -439,37 +467,18 @@ def in_units(weight):
 
 def bin_indices(confidence, edges):
     """The bin of each confidence: an edge belongs to the bin above it."""
-    if len(edges) > MOST_COMPARED_EDGES:
-        return np.searchsorted(edges, confidence, side="right")
-    indices = np.zeros(len(confidence), np.uint8)
-    for edge in edges:
-        indices += confidence >= edge
-    return indices
+    return np.searchsorted(edges, confidence, side="right")
 
 
 def fill_bins(confidence, correct, edges, weight=None):
     """Sums the examples into the bins between `edges`."""
-    num_bins = len(edges) + 1
-    sums = np.zeros((4, num_bins))
+    sums = np.zeros((4, len(edges) + 1))
     for start in range(0, len(confidence), EXAMPLES_PER_BLOCK):
         rows = slice(start, start + EXAMPLES_PER_BLOCK)
-        values, hit = confidence[rows], correct[rows]
-        index = bin_indices(values, edges).astype(np.intp)
-
-        def total(index, values=None):
-            return np.bincount(index, values, minlength=num_bins)
-
-        if weight is None:
-            mass = squares = total(index)
-            hits, confidences = total(index[hit]), total(index, values)
-        else:
-            w = weight[rows]
-            mass, squares = total(index, w), total(index, w * w)
-            hits, confidences = (
-                total(index[hit], w[hit]),
-                total(index, w * values),
-            )
-        sums += mass, confidences, hits, squares
+        index = bin_indices(confidence[rows], edges)
+        w = np.ones(len(index)) if weight is None else weight[rows]
+        terms = w, w * confidence[rows], w * correct[rows], w * w
+        sums += [np.bincount(index, t, minlength=len(edges) + 1) for t in terms]
     return Bins(*sums)
 
 
@@ -499,15 +508,3 @@ def _ratio(sums, divisor):
     return np.divide(
         sums, divisor, out=np.zeros(np.shape(sums)), where=divisor > 0
     )
-
-
-def _log_sums(logits):
-    """Logarithm of sum_k exp(logit) of every row."""
-
-    def of_block(start, stop):
-        block = logits[start:stop]
-        sums = np.exp(inputs.shift_logits(block)).sum(axis=1)
-        return block.max(axis=1) + np.log(sums)
-
-    row_bytes = logits.itemsize * logits.shape[1]
-    return np.concatenate(inputs.map_blocks(of_block, len(logits), row_bytes))

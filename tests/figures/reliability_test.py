@@ -59,7 +59,7 @@ def test_the_title_gives_the_calibration_error():
     )
     error = ct.metrics.calibration_error(logits, labels, from_logits=True)
     (ax,) = figure.axes
-    assert ax.get_title("right") == f"ECE {100 * error:.2f}%"
+    assert ax.get_title("right") == f"ECE {100 * error:.2f}% (equal mass)"
     assert ax.get_title("left") == "A network"
 
 
@@ -81,24 +81,13 @@ def test_bins_of_few_predictions_are_faint(weight):
     assert accuracies[6].get_alpha() is None
 
 
-def test_it_draws_on_given_axes():
-    logits, labels = over_confident(50)
-    figure = Figure()
-    left, right = figure.subplots(1, 2)
-    result = ct.figures.reliability_diagram(
-        logits, labels, from_logits=True, ax=right
-    )
-    assert result is figure
-    assert not left.containers and right.containers
-
-
 def test_several_are_side_by_side():
     logits, labels = over_confident(200)
     pairs = {"none": (logits, labels), "TS": (logits / 2, labels)}
     figure = ct.figures.reliability_diagrams(pairs, from_logits=True)
     assert [ax.get_title("left") for ax in figure.axes] == ["none", "TS"]
-    errors = [float(ax.get_title("right")[4:-1]) for ax in figure.axes]
-    assert errors[0] > errors[1]
+    errors = [ax.get_title("right").split()[1] for ax in figure.axes]
+    assert float(errors[0][:-1]) > float(errors[1][:-1])
 
 
 @pytest.mark.parametrize("num_classes", [2, 1000])
@@ -156,19 +145,9 @@ def test_a_diagram_of_each_group():
     titles = [ax.get_title("left") for ax in figure.axes]
     assert titles == ["all (180)", "a (90)", "b (90)"]
     for ax, error in zip(figure.axes, errors.values(), strict=True):
-        assert ax.get_title("right") == f"ECE {100 * error:.2f}%"
+        assert ax.get_title("right") == f"ECE {100 * error:.2f}% (equal mass)"
     left, right, below = (ax.get_position() for ax in figure.axes)
     assert left.y0 == right.y0 and left.x0 == below.x0
-
-
-def test_groups_of_several_attributes_are_named_by_them():
-    logits, labels = sample(100, 3)
-    groups = list(zip(np.tile(["a", "b"], 50), [1] * 100, strict=True))
-    figure = ct.figures.group_reliability(
-        logits, labels, groups, from_logits=True
-    )
-    titles = [ax.get_title("left") for ax in figure.axes]
-    assert titles == ["all (100)", "a, 1 (50)", "b, 1 (50)"]
 
 
 def test_too_many_groups():
@@ -177,3 +156,24 @@ def test_too_many_groups():
         ct.figures.group_reliability(
             logits, labels, np.arange(100), from_logits=True
         )
+
+
+def test_bars_of_class_1():
+    rng = np.random.default_rng(0)
+    probs = rng.random(500)
+    labels = (rng.random(500) < probs).astype(int)
+    figure = ct.figures.reliability_diagram(
+        probs, labels, num_bins=10, positive=True
+    )
+    (ax,) = figure.axes
+    curve = ct.metrics.reliability_curve(
+        probs, labels, 10, "equal_width", positive=True
+    )
+    heights = [bar.get_height() for bar in bars(ax)[:10]]
+    assert heights == pytest.approx(curve.accuracy)
+    gaps = curve.confidence - curve.accuracy
+    error = 100 * np.sqrt(np.sum(curve.count / 500 * gaps**2))
+    assert ax.get_title("right") == f"ECE {error:.2f}% (equal width)"
+    assert ax.get_ylabel() == "Share of class 1"
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "share of class 1" in legend and "overall confidence" in legend

@@ -8,11 +8,12 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from sklearn.calibration import calibration_curve
 
 from caltrain_tf import inputs, metrics
 from caltrain_tf.metrics import binned
 from tests.metrics import naive
-from tests.metrics.cases import CASES, probabilities, sample
+from tests.metrics.cases import CASES, probabilities
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 VALUES = json.loads((GOLDEN / "rm_golden.json").read_text())["values"]
@@ -61,15 +62,6 @@ def test_confidence_one_belongs_to_the_last_bin(name, binning):
     assert error == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_phantom_bin_of_robustness_metrics_is_not_copied():
-    # 0.97 and 1.0 share the last of 15 equal bins: half of them are correct.
-    probs = np.array([[0.97, 0.03], [1.0, 0.0]])
-    error = metrics.calibration_error(probs, [1, 0], binning="equal_width")
-    assert error == pytest.approx(0.985 - 0.5)
-    # With one more bin for 1.0 it would be the root of (0.97^2 + 0) / 2.
-    assert error != pytest.approx(math.sqrt(0.97**2 / 2), abs=0.1)
-
-
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
 def test_equals_the_definition(case, binning):
@@ -85,18 +77,9 @@ def test_equals_the_definition(case, binning):
         )
         assert isinstance(error, float)
         assert error == pytest.approx(expected, abs=1e-7), num_bins
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
-def test_debiased_equals_the_definition(case, binning):
-    probs, labels = CASES[case]
-    error = metrics.calibration_error(
-        probs, labels, binning=binning, debias=True
-    )
-    expected = naive.calibration_error(
-        probs, labels, 15, 2, binning, debias=True
-    )
+    options = {"binning": binning, "debias": True}
+    error = metrics.calibration_error(probs, labels, **options)
+    expected = naive.calibration_error(probs, labels, 15, 2, **options)
     assert error == pytest.approx(expected, abs=1e-7)
 
 
@@ -113,15 +96,6 @@ def test_debiasing_removes_the_bias_of_a_calibrated_network():
         error = metrics.calibration_error(probs, labels, debias=True)
         assert error == pytest.approx(math.sqrt(max(debiased[-1], 0)))
     assert abs(np.mean(debiased)) < 0.15 * np.mean(plain)
-
-
-def test_logits_and_probabilities_agree():
-    logits, labels = sample(500, 10)
-    probs, _ = probabilities(500, 10)
-    error = metrics.calibration_error(logits, labels, from_logits=True)
-    assert error == pytest.approx(
-        metrics.calibration_error(probs, labels), abs=1e-6
-    )
 
 
 def test_threads_change_nothing(monkeypatch):
@@ -183,35 +157,9 @@ def test_bad_options(options, message):
         metrics.calibration_error([[0.9, 0.1]], [0], **options)
 
 
-@pytest.mark.parametrize("num_examples", [1, 2, 7, 10, 100])
-@pytest.mark.parametrize("num_bins", [1, 2, 3, 15, 200])
-def test_equal_mass_edges(num_examples, num_bins):
-    values = np.random.default_rng(0).random(num_examples)
-    edges = binned.inner_edges(values, num_bins, "equal_mass")
-    assert edges.tolist() == naive.equal_mass_edges(values, num_bins)
-
-
-def test_bins_of_distinct_values_differ_by_at_most_one():
-    values = np.random.default_rng(0).random(1000)
-    edges = binned.inner_edges(values, 15, "equal_mass")
-    counts = np.bincount(binned.bin_indices(values, edges))
-    assert set(counts) <= {66, 67}
-
-
 def test_six_tenths_belongs_to_the_bin_above():
     edges = binned.inner_edges(np.array([0.5]), 5, "equal_width")
     assert binned.bin_indices(np.array([0.6]), edges).tolist() == [3]
-
-
-@pytest.mark.parametrize("num_bins", [15, 100])
-def test_an_edge_belongs_to_the_bin_above(num_bins):
-    edges = np.arange(1, num_bins) / num_bins
-    indices = binned.bin_indices(edges, edges)
-    assert indices.tolist() == list(range(1, num_bins))
-    assert binned.bin_indices(np.array([0.0, 1.0]), edges).tolist() == [
-        0,
-        num_bins - 1,
-    ]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -232,11 +180,6 @@ def test_mean_sweep_separable_examples_take_as_many_bins_as_there_are():
     assert error == pytest.approx(math.sqrt(np.mean(gaps**2)))
 
 
-def test_mean_sweep_bad_norm():
-    with pytest.raises(ValueError, match="Received: norm=0"):
-        metrics.mean_sweep_calibration_error([[0.9, 0.1]], [0], norm=0)
-
-
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
 def test_reliability_curve_equals_the_definition(case, binning):
@@ -252,10 +195,31 @@ def test_reliability_curve_equals_the_definition(case, binning):
             assert np.isnan(curve.accuracy[b]) and np.isnan(curve.confidence[b])
 
 
-def test_reliability_curve_unpacks():
-    confidence, accuracy, count = metrics.reliability_curve(
-        *CASES["calibrated_10"], num_bins=4
-    )
-    assert confidence.shape == accuracy.shape == count.shape == (4,)
-    assert count.sum() == 800
-    assert (np.diff(confidence) > 0).all()
+@pytest.mark.parametrize("from_logits", [False, True])
+@pytest.mark.parametrize(
+    "binning, strategy",
+    [("equal_width", "uniform"), ("equal_mass", "quantile")],
+)
+def test_curve_of_class_1_is_that_of_scikit_learn(
+    binning, strategy, from_logits
+):
+    generator = np.random.default_rng(0)
+    logits = 2 * generator.normal(size=1000)
+    probs = 1 / (1 + np.exp(-logits))
+    labels = (generator.random(1000) < probs**2).astype(int)
+    expected = calibration_curve(labels, probs, n_bins=10, strategy=strategy)
+    pairs = np.stack([1 - probs, probs], axis=1)
+    for given in (logits, logits[:, None]) if from_logits else (probs, pairs):
+        curve = metrics.reliability_curve(
+            given, labels, 10, binning, positive=True, from_logits=from_logits
+        )
+        np.testing.assert_allclose(curve.accuracy, expected[0], atol=1e-12)
+        np.testing.assert_allclose(curve.confidence, expected[1], atol=1e-12)
+        assert curve.count.sum() == 1000
+
+
+def test_curve_of_class_1_needs_two_classes():
+    with pytest.raises(
+        ValueError, match="binary problem. Received: 10 classes"
+    ):
+        metrics.reliability_curve(*CASES["calibrated_10"], positive=True)

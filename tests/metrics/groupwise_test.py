@@ -142,16 +142,6 @@ def test_a_function_of_ones_own():
     assert metrics.groupwise(part, PROBS, LABELS, NUMBERS).gap == table.gap
 
 
-def test_a_value_that_is_missing_is_the_worst():
-    probs = [[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]
-    table = metrics.groupwise(
-        metrics.coverage_at_risk, probs, [0, 0, 1, 1], ["a", "a", "b", "b"]
-    )
-    assert table.values["a"] == 1 and np.isnan(table.values["b"])
-    assert table.worst_group == "b" and np.isnan(table.worst)
-    assert "worst: b" in str(table) and "nan" in str(table)
-
-
 def test_bad_metrics_and_options():
     call = functools.partial(
         metrics.groupwise, probs=PROBS, labels=LABELS, groups=NUMBERS

@@ -9,49 +9,52 @@ from tests.metrics.cases import CASES, sample, softmax
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_accuracy_equals_the_definition(case):
+def test_equal_the_definitions(case):
     probs, labels = CASES[case]
-    assert metrics.accuracy(probs, labels) == (
-        (probs.argmax(axis=1) == labels).mean()
-    )
+    p, one_hot = probs.astype(float), np.eye(probs.shape[1])[labels]
+    assert metrics.accuracy(probs, labels) == np.mean(p.argmax(1) == labels)
+    nll = -np.mean(np.log(np.maximum(p[one_hot == 1], 1e-7)))
+    value = metrics.negative_log_likelihood(probs, labels)
+    assert value == pytest.approx(nll, abs=1e-6)
+    brier = np.mean(np.sum((p - one_hot) ** 2, axis=1))
+    # Float32 squares of 1000 classes: ten times the error seen.
+    assert metrics.brier_score(probs, labels) == pytest.approx(brier, abs=3e-7)
+    logarithm = np.log(np.where(p > 0, p, 1))
+    entropy = -np.mean(np.sum(p * logarithm, axis=1))
+    for arguments in ((probs, labels), (probs,)):
+        value = metrics.average_uncertainty(*arguments)
+        assert value == pytest.approx(entropy, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_accuracy_equals_robustness_metrics(name):
-    assert metrics.accuracy(*golden(name)) == pytest.approx(
-        VALUES[name]["accuracy/accuracy"], abs=1e-6
-    )
+def test_equal_robustness_metrics(name):
+    probs, labels = golden(name)
+    for metric, key in (
+        (metrics.accuracy, "accuracy/accuracy"),
+        (metrics.negative_log_likelihood, "nll/nll"),
+        (metrics.brier_score, "brier/brier"),
+    ):
+        expected = VALUES[name][key]
+        assert metric(probs, labels) == pytest.approx(expected, abs=3e-6), key
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        metrics.negative_log_likelihood,
+        metrics.brier_score,
+        metrics.average_uncertainty,
+    ],
+)
+def test_logits_and_probabilities_agree(metric):
+    logits, labels = sample(300, 7)
+    expected = metric(softmax(logits.astype(float)), labels)
+    value = metric(logits, labels, from_logits=True)
+    assert value == pytest.approx(expected, abs=1e-6)
 
 
 def test_accuracy_ties_go_to_the_first_class():
     assert metrics.accuracy([[0.5, 0.5], [0.5, 0.5]], [0, 1]) == 0.5
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_nll_equals_the_definition(case):
-    probs, labels = CASES[case]
-    of_label = probs[np.arange(len(labels)), labels].astype(float)
-    expected = -np.mean(np.log(np.maximum(of_label, 1e-7)))
-    assert metrics.negative_log_likelihood(probs, labels) == pytest.approx(
-        expected, abs=1e-6
-    )
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_nll_equals_robustness_metrics(name):
-    assert metrics.negative_log_likelihood(*golden(name)) == pytest.approx(
-        VALUES[name]["nll/nll"], abs=3e-6
-    )
-
-
-def test_nll_of_logits():
-    logits, labels = sample(300, 7)
-    expected = metrics.negative_log_likelihood(
-        softmax(logits.astype(float)), labels
-    )
-    assert metrics.negative_log_likelihood(
-        logits, labels, from_logits=True
-    ) == pytest.approx(expected, abs=1e-6)
 
 
 def test_nll_confident_logits_keep_their_digits():
@@ -71,55 +74,6 @@ def test_nll_confident_logits_keep_their_digits():
             )
             == 20_000
         )
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_brier_equals_the_definition(case):
-    probs, labels = CASES[case]
-    one_hot = np.eye(probs.shape[1])[labels]
-    expected = np.mean(np.sum((probs.astype(float) - one_hot) ** 2, axis=1))
-    assert metrics.brier_score(probs, labels) == pytest.approx(
-        # Float32 squares of 1000 classes: ten times the error seen.
-        expected,
-        abs=3e-7,
-    )
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_brier_equals_robustness_metrics(name):
-    assert metrics.brier_score(*golden(name)) == pytest.approx(
-        VALUES[name]["brier/brier"], abs=1e-6
-    )
-
-
-def test_brier_of_logits():
-    logits, labels = sample(300, 7)
-    expected = metrics.brier_score(softmax(logits.astype(float)), labels)
-    assert metrics.brier_score(
-        logits, labels, from_logits=True
-    ) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_uncertainty_equals_the_definition(case):
-    probs, labels = CASES[case]
-    p = probs.astype(float)
-    logarithm = np.log(np.where(p > 0, p, 1))
-    expected = -np.mean(np.sum(p * logarithm, axis=1))
-    assert metrics.average_uncertainty(probs, labels) == pytest.approx(
-        expected, abs=1e-6
-    )
-    assert metrics.average_uncertainty(probs) == pytest.approx(
-        expected, abs=1e-6
-    )
-
-
-def test_uncertainty_of_logits():
-    logits, _ = sample(300, 7)
-    expected = metrics.average_uncertainty(softmax(logits.astype(float)))
-    assert metrics.average_uncertainty(
-        logits, from_logits=True
-    ) == pytest.approx(expected, abs=1e-6)
 
 
 def test_uncertainty_bounds():

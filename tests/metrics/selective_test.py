@@ -8,7 +8,7 @@ import pytest
 
 from caltrain_tf import metrics
 from tests.metrics import naive
-from tests.metrics.cases import CASES, probabilities, tied
+from tests.metrics.cases import CASES, probabilities
 
 
 def waves(num_examples, num_classes):
@@ -102,16 +102,6 @@ def test_ties_are_the_mean_over_all_orders():
     assert metrics.coverage_at_risk(probs, labels, 0.4) == 1 / 6
 
 
-def test_the_order_of_the_examples_does_not_matter():
-    probs, labels = tied()
-    order = np.random.default_rng(1).permutation(len(labels))
-    for metric in (metrics.aurc, metrics.coverage_at_risk):
-        value = metric(probs, labels)
-        assert metric(probs[order], labels[order]) == pytest.approx(
-            value, abs=1e-12, nan_ok=True
-        )
-
-
 @pytest.mark.parametrize(
     "labels, area, coverage",
     [([0, 0, 0], 0.0, 1.0), ([1, 1, 1], 1.0, math.nan), ([0], 0.0, 1.0)],
@@ -122,14 +112,6 @@ def test_edges(labels, area, coverage):
         assert metrics.aurc(rows, labels) == area
         value = metrics.coverage_at_risk(rows, labels)
         assert value == pytest.approx(coverage, nan_ok=True)
-
-
-def test_one_confidence_has_one_risk():
-    probs = np.tile([0.75, 0.25], (8, 1))
-    labels = [0, 0, 1, 0, 1, 0, 0, 0]
-    # Any order may come, so that every part has the risk of the whole.
-    assert metrics.aurc(probs, labels) == pytest.approx(0.25)
-    assert metrics.coverage_at_risk(probs, labels, 0.25) == 1
 
 
 def test_the_smallest_weight_is_one_example():
@@ -145,7 +127,7 @@ def test_the_smallest_weight_is_one_example():
         assert value == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("small", [1e-14, 1e-16, 1e-300, 1e-310])
+@pytest.mark.parametrize("small", [1e-14, 1e-310])
 def test_weights_may_differ_by_any_factor(small):
     probs, labels = probabilities(200, 3)
     weight = np.ones(200)
@@ -157,14 +139,3 @@ def test_weights_may_differ_by_any_factor(small):
     value = metrics.coverage_at_risk(probs, labels, 0.3, **weighted)
     expected = metrics.coverage_at_risk(probs, labels, 0.3)
     assert value == pytest.approx(expected, abs=0.02)
-
-
-def test_a_bootstrap_reads_the_options():
-    probs, labels = probabilities(300, 3)
-    value, (low, high) = metrics.bootstrap(
-        metrics.coverage_at_risk, probs, labels, 50, risk=0.3
-    )
-    assert value == metrics.coverage_at_risk(probs, labels, 0.3)
-    assert 0 <= low <= value <= high <= 1 and low < high
-    with pytest.raises(ValueError, match="Received: risk=1.5"):
-        metrics.coverage_at_risk(probs, labels, 1.5)

@@ -75,10 +75,3 @@ def test_weights_and_ignored_examples():
 def test_bad_input_is_named(sets, labels, options, message):
     with pytest.raises(ValueError, match=message):
         metrics.coverage(sets, labels, **options)
-
-
-def test_bad_sets_of_size():
-    with pytest.raises(ValueError, match="`sets`"):
-        metrics.set_size(np.nan * SETS)
-    with pytest.raises(ValueError, match="`sample_weight`"):
-        metrics.set_size(SETS, sample_weight=WEIGHTS[:5])

@@ -9,9 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-import caltrain_tf as ct
 from caltrain_tf import inputs, metrics
-from tests.metrics import naive
 from tests.metrics.cases import OF_SETS, probabilities, sample, tied
 
 EXACT = {
@@ -202,28 +200,6 @@ def test_whole_weights_are_repetitions(name):
                 assert value == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
-@pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
-def test_weights_against_the_naive_definition(binning):
-    probs, labels = probabilities(200, 4)
-    weight = np.random.default_rng(1).integers(1, 5, 200)
-    repeated = np.repeat(probs, weight, 0), np.repeat(labels, weight)
-    for norm in (1, 2, np.inf):
-        for estimator in ("bin", "label"):
-            options = (15, norm, binning, estimator)
-            value = metrics.calibration_error(
-                probs, labels, *options, sample_weight=weight
-            )
-            expected = naive.calibration_error(*repeated, *options)
-            assert value == pytest.approx(expected, abs=1e-7)
-        value = metrics.marginal_calibration_error(
-            probs, labels, 10, norm, binning, sample_weight=weight
-        )
-        expected = naive.marginal_calibration_error(
-            *repeated, 10, norm, binning
-        )
-        assert value == pytest.approx(expected, abs=1e-7)
-
-
 def test_debiased_errors_count_effective_examples():
     # One bin: the plain error minus acc (1 - acc) / (n_eff - 1).
     probs, labels = probabilities(50, 3)
@@ -249,16 +225,6 @@ def test_examples_of_weight_zero_leave_no_trace(name):
     weight = np.repeat([0.0, 1.0], [3, 24])
     value = EXACT[name](padded, labels, sample_weight=weight)
     assert repr(value) == repr(EXACT[name](PROBS, LABELS))
-
-
-def test_reliability_diagram():
-    given, flat = SHAPES["pixels"]
-    texts = [
-        ct.figures.reliability_diagram(**arguments).axes[0].get_title("right")
-        for arguments in (given, flat)
-    ]
-    error = 100 * metrics.calibration_error(**flat)
-    assert texts == [f"ECE {error:.2f}%"] * 2
 
 
 def test_pixels_need_little_memory(monkeypatch):
