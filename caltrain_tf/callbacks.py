@@ -1,12 +1,9 @@
 """Callbacks for `model.fit` that select the epoch by refinement.
 
-The validation loss of a network is the sum of two parts: how badly the network
-is calibrated, and how badly it tells the classes apart (its refinement). The
-calibration can be repaired after training, by a temperature for instance; the
-refinement cannot. Training reaches the two minima at different epochs, and
-early stopping on the validation loss is a compromise between them. The loss
-after temperature scaling measures only what cannot be repaired: "refine, then
-calibrate".
+The validation loss is the sum of two parts: how badly a network is calibrated,
+and how badly it tells the classes apart (its refinement). Training reaches the
+two minima at different epochs. Only the first can be repaired after training,
+by a temperature for instance: "refine, then calibrate".
 """
 
 import inspect
@@ -31,20 +28,6 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
 
     Callbacks that come after this one in the list see both values; the history,
     the progress bar and TensorBoard show them too.
-
-        model.fit(
-            train,
-            epochs=100,
-            callbacks=[
-                ct.callbacks.TemperatureScaledLoss((x_val, y_val)),
-                keras.callbacks.EarlyStopping(
-                    "val_ts_nll",
-                    mode="min",
-                    patience=5,
-                    restore_best_weights=True,
-                ),
-            ],
-        )
 
     After training, fit a calibrator to the network with the restored weights.
     Fitting it on the same validation data, which also selected the epoch, is
@@ -77,7 +60,8 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         >>> model.compile("sgd", ct.losses.Focal(from_logits=True))
         >>> history = model.fit(x[:64], y[:64], epochs=2, verbose=0, callbacks=[
         ...     ct.callbacks.TemperatureScaledLoss((x[64:], y[64:])),
-        ...     keras.callbacks.EarlyStopping("val_ts_nll", mode="min"),
+        ...     keras.callbacks.EarlyStopping(
+        ...         "val_ts_nll", mode="min", restore_best_weights=True),
         ... ])
         >>> sorted(history.history)
         ['loss', 'val_temperature', 'val_ts_nll']
@@ -198,7 +182,7 @@ class _WithMask(keras.Model):
     """A model of one output that returns the mask of its output as well."""
 
     def __init__(self, model):
-        super().__init__()
+        super().__init__(name="with_mask")
         self.model = model
 
     def call(self, x):
@@ -231,17 +215,8 @@ def temperature_scaled_nll(
 ):
     """Negative log-likelihood after temperature scaling.
 
-    Args:
-        outputs: Logits, or probabilities, of one of the shapes that
-            `posthoc.TemperatureScaling` takes.
-        labels: Class ids, or one-hot rows.
-        sample_weight: Weights of the examples.
-        from_logits: Whether `outputs` holds logits.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
-
-    Returns:
-        A dictionary of `ts_nll`, in nats, and `temperature`.
+    Returns `{"ts_nll": ..., "temperature": ...}`. The arguments are those of
+    `posthoc.TemperatureScaling` and its `fit`.
 
     Example:
         >>> logits = [[4.0, 0.0], [0.0, 4.0], [4.0, 0.0], [4.0, 0.0]]

@@ -28,16 +28,12 @@ def risk_coverage(
     one. The legend gives the area under the curve, `metrics.aurc`.
 
     Args:
-        probs: Probabilities or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            those of class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `metrics.calibration_error`.
         from_logits: Whether `probs` holds logits.
         ax: The matplotlib axes to draw on; a new figure when not given. Pass
             the axes of an earlier figure to add another curve.
         label: Name of the curve in the legend.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of the examples, `(...)` or of the first axes.
+        multi_label, ignore_class, sample_weight: As in the metrics.
 
     Returns:
         A `matplotlib.figure.Figure`.

@@ -2,18 +2,10 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
-from tests.metrics.cases import OF_SETS, probabilities
-
-METRICS = [
-    getattr(metrics, name)
-    for name in metrics.__all__
-    if name[0].islower()
-    and name not in ("bootstrap", "groupwise", *OF_SETS)
-    and not name.endswith("curve")
-]
+from tests.metrics.cases import NUMERIC, probabilities
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.__name__)
+@pytest.mark.parametrize("metric", NUMERIC, ids=lambda metric: metric.__name__)
 def test_value_and_interval(metric):
     probs, labels = probabilities(300, 4)
     value, (low, high) = metrics.bootstrap(metric, probs, labels, 30)
@@ -27,7 +19,7 @@ def test_value_and_interval(metric):
     assert other.value == value and other.interval != (low, high)
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.__name__)
+@pytest.mark.parametrize("metric", NUMERIC, ids=lambda metric: metric.__name__)
 def test_is_resampling_the_rows(metric):
     probs, labels = probabilities(60, 3)
     interval = metrics.bootstrap(

@@ -2,8 +2,23 @@
 
 import numpy as np
 
-# Metrics whose first argument are no predictions but sets of classes.
-OF_SETS = ("coverage", "set_size")
+from caltrain_tf import metrics
+
+# Functions of predictions and labels. Others are of sets of classes, or return
+# results of their own kind and are tested in `decomposition_test.py`.
+EXACT = {
+    name: getattr(metrics, name)
+    for name in metrics.__all__
+    if name[0].islower()
+    and name
+    not in (
+        *("bootstrap", "calibration_test", "coverage", "groupwise"),
+        *("score_decomposition", "set_size"),
+    )
+}
+NUMERIC = [
+    metric for name, metric in EXACT.items() if not name.endswith("curve")
+]
 
 
 def sample(num_examples, num_classes, scale=1.5, temperature=1.0, seed=0):

@@ -6,17 +6,10 @@ import numpy as np
 import pytest
 
 from caltrain_tf import metrics
-from tests.metrics.cases import OF_SETS, probabilities, sample
+from tests.metrics.cases import NUMERIC, probabilities, sample
 
 PROBS, LABELS = probabilities(200, 4)
 NUMBERS = np.random.default_rng(0).integers(0, 3, 200)
-NUMERIC = [
-    getattr(metrics, name)
-    for name in metrics.__all__
-    if name[0].islower()
-    and not name.endswith("curve")
-    and name not in ("bootstrap", "groupwise", *OF_SETS)
-]
 
 
 @pytest.mark.parametrize("metric", NUMERIC, ids=lambda m: m.__name__)

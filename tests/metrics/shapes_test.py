@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 
 from caltrain_tf import inputs, metrics
-from tests.metrics.cases import OF_SETS, probabilities, sample, tied
+from tests.metrics import cases
+from tests.metrics.cases import probabilities, sample, tied
 
-EXACT = {
-    name: getattr(metrics, name)
-    for name in metrics.__all__
-    if name[0].islower() and name not in ("bootstrap", "groupwise", *OF_SETS)
-}
-EXACT |= {
+EXACT = cases.EXACT | {
     f"bootstrap_{name}": functools.partial(
         metrics.bootstrap, getattr(metrics, name), num_samples=3
     )
