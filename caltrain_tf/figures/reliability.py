@@ -250,9 +250,9 @@ def draw_legend(figure, handles=None):
 def _handles(name="accuracy"):
     return [
         Patch(facecolor=_BLUE, label=name),
-        Patch(**_GAP, label="gap to mean confidence"),
-        Line2D([], [], color=_BLUE, linestyle="--", label=f"overall {name}"),
-        Line2D([], [], color=_ORANGE, label="overall confidence"),
+        Patch(**_GAP, label="gap"),
+        Line2D([], [], color=_BLUE, linestyle="--", label=f"mean {name}"),
+        Line2D([], [], color=_ORANGE, label="mean confidence"),
     ]
 
 

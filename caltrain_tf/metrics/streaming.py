@@ -580,7 +580,7 @@ class SoftBinnedECE(StreamingMetric):
             # The mean of (accuracy - c)^2 is (accuracy - mean)^2 + variance.
             distance = ops.divide_no_nan(distance, mass)
             variance = ops.divide_no_nan(square, mass) - ops.square(distance)
-            confidence = self._centres + distance
+            confidence = distance + self._centres
             hits = mass * confidence - excess
             gap = ops.divide_no_nan(hits, safe_mass) - confidence
             powers = ops.square(gap) + ops.maximum(variance, 0.0)
