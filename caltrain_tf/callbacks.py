@@ -144,7 +144,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             return
         if isinstance(data, keras.utils.PyDataset):
             # Iterating might not end: indexing beyond the end need not raise.
-            data = (data[index] for index in range(len(data)))
+            data = map(data.__getitem__, range(len(data)))
         for batch in data:
             if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
                 raise ValueError(
