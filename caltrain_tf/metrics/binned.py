@@ -150,6 +150,7 @@ def error_of_confidence(
     weight=None,
 ):
     """`calibration_error`, given confidences and correctness `(n,)`."""
+    check_bins(num_bins, norm, binning, estimator, debias)
     if weight is not None:
         weight = weight / weight.max()  # No sum or square overflows.
     edges = inner_edges(confidence, num_bins, binning, weight)

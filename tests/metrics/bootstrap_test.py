@@ -79,9 +79,11 @@ def test_options_and_any_function():
 
 @pytest.mark.parametrize(
     "options",
-    [{"num_samples": 0}, {"level": 2}, {"method": "bca"}],
+    [{"num_samples": 0}, {"level": 2}, {"method": "bca"}, {"norm": 3}],
 )
 def test_bad_options(options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=f"Received: {name}={value!r}"):
-        metrics.bootstrap(metrics.accuracy, [[0.9, 0.1]], [0], **options)
+        metrics.bootstrap(
+            metrics.calibration_error, [[0.9, 0.1]], [0], **options
+        )
