@@ -358,14 +358,15 @@ def _flatten(y_true, y_pred, multi_label):
             for sizes in zip(y_true.shape, shape, strict=True)
         )
 
-    if not (fits(of_ids) or fits(of_rows)):
+    has_rows = fits(of_rows) and y_true.shape[-1] is not None
+    if not (has_rows or fits(of_ids)):
         rows = f" or label distributions {of_rows}" if num_classes > 1 else ""
         raise ValueError(
             f"`y_true` must hold class ids {of_ids}{rows}. {shapes}"
         )
     y_true = ops.cast(y_true, "float32")
     flat = ops.reshape(ops.cast(y_pred, "float32"), (-1, num_classes))
-    y_true = ops.reshape(y_true, (-1,) if fits(of_ids) else (-1, num_classes))
+    y_true = ops.reshape(y_true, (-1, num_classes) if has_rows else (-1,))
     return y_true, flat, ops.shape(y_pred)[:-1]
 
 

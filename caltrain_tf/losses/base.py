@@ -1,4 +1,4 @@
-"""What the losses share: their base classes, means and roots, and parts.
+"""What the losses share: their base classes, means and roots.
 
 A loss is a function `(y_true, y_pred, from_logits=False, *, ...)`, which reads
 its arguments into an `inputs.Batch` and returns a value for each example,
@@ -129,7 +129,8 @@ class FunctionLoss(Loss):
         A loss with a custom name also has the name of its kind, as `loss`.
         """
         config = {**super().get_config(), **self.options}
-        kind = inspect.signature(type(self)).parameters["name"].default
+        parameter = inspect.signature(type(self)).parameters.get("name")
+        kind = parameter.default if parameter else self.name
         return config if self.name == kind else {**config, "loss": kind}
 
     @classmethod
@@ -162,64 +163,6 @@ def root(value, exponent):
     is_zero = value <= 0
     rooted = ops.power(ops.where(is_zero, 1.0, value), 1.0 / exponent)
     return ops.where(is_zero, 0.0, rooted)
-
-
-def value_of_part(loss, batch, is_group=False):
-    """Returns the scalar of any kind of loss for a `Batch`.
-
-    Args:
-        loss: A loss of this package, another `keras.losses.Loss`, or a function
-            `(y_true, y_pred)`.
-        batch: The `Batch`.
-        is_group: Whether the weights select some of the examples. Losses that
-            do not see the weights must then return a value for each example.
-    """
-    if isinstance(loss, Loss) and not has_own_call(loss):
-        values = loss.of_batch(batch)
-        return mean(values, batch) if len(values.shape) else values
-    if isinstance(loss, keras.losses.Loss):
-        values = loss.call(*batch.given)
-    else:
-        options = {"from_logits": batch.from_logits}
-        values = loss(*batch.given, **accepted(loss, options))
-    values = ops.cast(values, "float32")
-    if len(values.shape) > 1:
-        values = ops.mean(values, axis=tuple(range(1, len(values.shape))))
-    values = inputs.nan_where_invalid(values, batch)
-    if len(values.shape) == 1:
-        return mean(values, batch)
-    if is_group:
-        raise ValueError(
-            "`loss` must return a value for each example. Received: "
-            f"loss={loss!r}, which returned a scalar"
-        )
-    return values
-
-
-def check_agreement(role, part, shared, whole):
-    """Raises if a part of a loss has other options than the whole."""
-    for option, expected in shared.items():
-        theirs = getattr(part, option, expected)
-        if theirs != expected and (
-            option == "from_logits" or isinstance(part, Loss)
-        ):
-            raise ValueError(
-                f"`{role}` and the {whole} loss must agree on `{option}`. "
-                f"Received: {role}.{option}={theirs}, {option}={expected}"
-            )
-
-
-def accepted(function, options):
-    """The options without the shared ones that `function` does not have."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # Some C functions have no signature.
-        parameters = ()
-    return {
-        name: value
-        for name, value in options.items()
-        if name in parameters or name not in SHARED
-    }
 
 
 def has_own_call(loss):

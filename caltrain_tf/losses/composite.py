@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from caltrain_tf import checks
+from caltrain_tf import checks, inputs
 from caltrain_tf.losses import base, registry
 
 
@@ -108,7 +108,7 @@ class CompositeLoss(base.Loss):
     def part(self, name, batch):
         """Returns the scalar of a part for a `Batch`; 0 if there is none."""
         part = getattr(self, name)
-        return base.value_of_part(part, batch) if part else ops.zeros(())
+        return value_of_part(part, batch) if part else ops.zeros(())
 
     def of_batch(self, batch):
         """Returns the loss of a `Batch`, a scalar."""
@@ -131,7 +131,7 @@ class CompositeLoss(base.Loss):
             return None
         shared = {name: getattr(self, name) for name in base.SHARED}
         part = registry.get(identifier, **shared)
-        base.check_agreement(role, part, shared, "composite")
+        check_agreement(role, part, shared, "composite")
         count = getattr(part, "num_groups", None)
         if None not in (count, self.num_groups) and count != self.num_groups:
             raise ValueError(
@@ -180,3 +180,48 @@ class PartMetric(keras.metrics.Mean):
             "loss": keras.saving.serialize_keras_object(self.loss),
             "part": self.part,
         }
+
+
+def value_of_part(loss, batch, is_group=False):
+    """Returns the scalar of any kind of loss for a `Batch`.
+
+    Args:
+        loss: A loss of this package, another `keras.losses.Loss`, or a function
+            `(y_true, y_pred)`.
+        batch: The `Batch`.
+        is_group: Whether the weights select some of the examples. Losses that
+            do not see the weights must then return a value for each example.
+    """
+    if isinstance(loss, base.Loss) and not base.has_own_call(loss):
+        values = loss.of_batch(batch)
+        return base.mean(values, batch) if len(values.shape) else values
+    if isinstance(loss, keras.losses.Loss):
+        values = loss.call(*batch.given)
+    else:
+        options = {"from_logits": batch.from_logits}
+        values = loss(*batch.given, **registry.accepted(loss, options))
+    values = ops.cast(values, "float32")
+    if len(values.shape) > 1:
+        values = ops.mean(values, axis=tuple(range(1, len(values.shape))))
+    values = inputs.nan_where_invalid(values, batch)
+    if len(values.shape) == 1:
+        return base.mean(values, batch)
+    if is_group:
+        raise ValueError(
+            "`loss` must return a value for each example. Received: "
+            f"loss={loss!r}, which returned a scalar"
+        )
+    return values
+
+
+def check_agreement(role, part, shared, whole):
+    """Raises if a part of a loss has other options than the whole."""
+    for option, expected in shared.items():
+        theirs = getattr(part, option, expected)
+        if theirs != expected and (
+            option == "from_logits" or isinstance(part, base.Loss)
+        ):
+            raise ValueError(
+                f"`{role}` and the {whole} loss must agree on `{option}`. "
+                f"Received: {role}.{option}={theirs}, {option}={expected}"
+            )

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from caltrain_tf import checks, inputs
-from caltrain_tf.losses import base, registry
+from caltrain_tf.losses import base, composite, registry
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -80,7 +80,7 @@ class Groupwise(base.Loss):
         }
         super().__init__(name=name, reduction=reduction, dtype=dtype, **shared)
         self.num_groups = checks.count("num_groups", num_groups)
-        base.check_agreement("loss", self.loss, shared, "group")
+        composite.check_agreement("loss", self.loss, shared, "group")
         if getattr(self.loss, "num_groups", None) is not None:
             raise ValueError(
                 "`loss` must not have groups of its own. "
@@ -94,7 +94,7 @@ class Groupwise(base.Loss):
             is_group = ops.cast(batch.groups == index, "float32")
             weight = inputs.scale(batch.weight * is_group, batch.cross_replica)
             group = batch._replace(weight=weight)
-            value = base.value_of_part(self.loss, group, is_group=True)
+            value = composite.value_of_part(self.loss, group, is_group=True)
             mass = batch.sum_over_replicas(ops.sum(weight))
             # A product instead of `where` keeps the NaN of a diverged model.
             total = total + value * ops.cast(mass > 0, "float32")

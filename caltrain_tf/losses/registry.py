@@ -118,7 +118,7 @@ def get(identifier, **options):
     if inspect.isclass(identifier) and issubclass(
         identifier, keras.losses.Loss
     ):
-        return identifier(**base.accepted(identifier, options))
+        return identifier(**accepted(identifier, options))
     if callable(identifier) and not inspect.isclass(identifier):
         return identifier
     raise ValueError(
@@ -135,5 +135,18 @@ def _get_of_keras(name, options):
     if found is None:
         checks.choice("identifier", name, tuple(_BY_NAME))
     if isinstance(found, keras.losses.Loss):
-        return type(found)(**base.accepted(type(found), options))
+        return type(found)(**accepted(type(found), options))
     return found
+
+
+def accepted(function, options):
+    """The options without the shared ones that `function` does not have."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # Some C functions have no signature.
+        parameters = ()
+    return {
+        name: value
+        for name, value in options.items()
+        if name in parameters or name not in base.SHARED
+    }

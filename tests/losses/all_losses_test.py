@@ -218,11 +218,9 @@ def test_overflow_of_a_scaled_float16_gradient_shows():
     logits = tf.cast(logits, "float16")
     for name in NAMES:
         loss = get(name, from_logits=True)
-
-        def scaled(labels, logits, loss=loss):
-            return loss(labels, logits) * 2.0**26
-
-        _, gradient = value_and_gradient(scaled, labels, logits)
+        _, gradient = value_and_gradient(
+            lambda y, z, loss=loss: loss(y, z) * 2.0**26, labels, logits
+        )
         assert np.isinf(gradient).any(), name
 
 
@@ -289,24 +287,6 @@ def test_weights_count_inside_the_bins(name):
         function(labels[repeated], logits[repeated]),
         rtol=1e-5,
     )
-
-
-@pytest.mark.parametrize("name", SECONDARY)
-def test_rows_of_weight_0_may_hold_anything(name):
-    labels, logits = batch(8, 4)
-    weights = np.array([1, 1, 0, 1, 0, 1, 1, 1], "float32")
-    garbage = logits.copy()
-    garbage[weights == 0] = np.nan
-    spoilt = np.where(weights == 0, -1, labels)
-    loss = get(name, from_logits=True)
-    kept = weights == 1
-    expected, clean = value_and_gradient(loss, labels[kept], logits[kept])
-    value, gradient = value_and_gradient(
-        loss, spoilt, garbage, sample_weight=weights
-    )
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
-    np.testing.assert_allclose(gradient.numpy()[kept], clean, atol=5e-6)
-    assert (gradient.numpy()[~kept] == 0).all()
 
 
 def test_the_scale_of_weights_does_not_matter():
@@ -473,26 +453,17 @@ def test_help_and_repr_say_what_a_loss_is():
 
 def test_options_may_be_numpy_scalars():
     labels, logits = batch(20, 4)
-    ours = ct.losses.SBECE(
-        num_bins=np.int64(7),
-        temperature=np.float64(0.02),
-        norm=np.float32(2),
-        root=np.bool_(True),
-        lower=np.float16(0.25),
-        from_logits=np.True_,
-        ignore_class=np.int8(-1),
-    )
-    plain = ct.losses.SBECE(7, 0.02, 2, lower=0.25, from_logits=True)
-    assert float(ours(labels, logits)) == float(plain(labels, logits))
-    json.dumps(keras.losses.serialize(ours))
-    loss = ct.CompositeLoss("nll", beta=np.float32(0.5), from_logits=np.True_)
-    json.dumps(keras.losses.serialize(loss))
     for name in NAMES:
         loss = get(name, from_logits=True)
         options = {
-            key: np.float64(value)
+            key: np.asarray(value)[()]
             for key, value in loss.options.items()
-            if type(value) is float
+            if isinstance(value, (bool, int, float))
         }
-        again = get(name, from_logits=True, **options)
+        again = get(
+            name, from_logits=np.True_, ignore_class=np.int8(-1), **options
+        )
         assert again(labels, logits) == loss(labels, logits)
+        json.dumps(keras.losses.serialize(again))
+    loss = ct.CompositeLoss("nll", beta=np.float32(0.5), from_logits=np.True_)
+    json.dumps(keras.losses.serialize(loss))

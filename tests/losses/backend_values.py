@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 import caltrain_tf as ct
-from tests.losses.cases import PRIMARY, SECONDARY, VARIANTS, batch
+from tests.losses.cases import BRANCHES, PRIMARY, SECONDARY, batch
 
 
 def value_and_gradient(function, logits):
@@ -38,7 +38,7 @@ def all_values():
     logits[7] = logits[8]  # A tie.
     weight = np.linspace(0, 2, 33).astype("float32")
     rows = []
-    for name, options in VARIANTS:
+    for name, options in BRANCHES:
         function, _ = {**PRIMARY, **SECONDARY}[name]
         if name in SECONDARY:
             options = {**options, "sample_weight": weight}

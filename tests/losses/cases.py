@@ -75,6 +75,14 @@ VARIANTS = [
     ("acls", {"margin": 0.0}),
     ("acls", {"margin": 2.0, "positive": 0.3, "negative": 1.0}),
 ]
+# Those that lead through other branches than numbers do.
+BRANCHES = [
+    (name, options)
+    for name, options in VARIANTS
+    if not options
+    or name in ("sb_ece", "sb_marginal_ece", *OF_LOGITS)
+    or any(isinstance(value, (bool, str)) for value in options.values())
+]
 
 
 def get(name, /, **options):

@@ -184,7 +184,7 @@ def test_two_replicas_have_the_loss_of_one(two_replicas):
             from_logits=True,
             cross_replica=True,
         )
-        for name in ("sb_ece", "mmce", "focal")
+        for name in ("sb_ece", "mmce")
     ]
 
     @tf.function(autograph=False)

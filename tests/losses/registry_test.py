@@ -96,3 +96,17 @@ def test_what_is_written_is_what_is_called():
     source = inspect.getsource(ct.losses.SBECE.__init__)
     assert "num_bins=15" in source and "temperature=0.01" in source
     assert "num_bins=15" in inspect.getsource(ct.losses.sb_ece)
+
+
+class Sharper(ct.losses.Focal):
+    """What a user may write."""
+
+    def __init__(self, **kwargs):
+        super().__init__(gamma=1.0, **kwargs)
+
+
+def test_a_subclass_may_have_another_constructor():
+    loss, reference = Sharper(name="sharper"), ct.losses.Focal(1.0)
+    probs = np.array([[0.9, 0.1], [0.7, 0.3]], "float32")
+    assert loss([0, 1], probs) == reference([0, 1], probs)
+    assert loss.get_config()["gamma"] == 1.0

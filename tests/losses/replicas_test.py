@@ -89,7 +89,7 @@ def check_two_replicas(strategy, name, options, count=5, seed=0, weights=None):
 
 
 @settings(
-    max_examples=24,
+    max_examples=16,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
