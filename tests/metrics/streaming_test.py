@@ -71,11 +71,6 @@ def test_equals_the_exact_metric(name):
         assert stream(kind(), labels, probs) == pytest.approx(
             exact(probs, labels), abs=NEAR[name]
         ), case
-
-
-@all_metrics
-def test_of_logits(name):
-    kind, exact = PAIRS[name]
     logits, labels = sample(300, 5)
     assert stream(kind(from_logits=True), labels, logits) == pytest.approx(
         exact(logits, labels, from_logits=True), abs=NEAR[name]
@@ -83,78 +78,60 @@ def test_of_logits(name):
 
 
 @all_metrics
-def test_whole_weights_are_repetitions(name):
+def test_weights(name):
     kind, _ = PAIRS[name]
     probs, labels = probabilities(300, 4)
-    weight = np.random.default_rng(0).integers(0, 4, 300)
+    generator = np.random.default_rng(0)
+    # Whole weights are repetitions, and the scale does not matter.
+    weight = generator.integers(0, 4, 300)
     repeated = np.repeat(labels, weight), np.repeat(probs, weight, 0)
-    assert stream(
-        kind(), labels, probs, sample_weight=weight.astype("float32")
-    ) == pytest.approx(stream(kind(), *repeated), abs=1e-5)
-
-
-@all_metrics
-def test_the_scale_of_weights_does_not_matter(name):
-    kind, _ = PAIRS[name]
-    probs, labels = probabilities(300, 4)
-    weight = np.random.default_rng(0).random(300).astype("float32")
-    first = stream(kind(), labels, probs, sample_weight=weight)
-    second = stream(kind(), labels, probs, sample_weight=weight * 1e-3)
-    assert second == pytest.approx(first, rel=1e-4)
-
-
-@all_metrics
-def test_rows_of_weight_zero_leave_no_trace(name):
-    kind, _ = PAIRS[name]
-    probs, labels = probabilities(200, 4)
+    expected = stream(kind(), *repeated)
+    for scale in (1.0, 1e-3):
+        weights = (scale * weight).astype("float32")
+        value = stream(kind(), labels, probs, sample_weight=weights)
+        assert value == pytest.approx(expected, abs=1e-5)
+    # Examples of weight 0 and of the ignored class leave no trace.
     padded = np.concatenate([probs, np.full((50, 4), np.nan, "float32")])
     padded_labels = np.concatenate([labels, np.full(50, -1)])
-    weight = np.repeat([1.0, 0.0], [200, 50]).astype("float32")
-    value = stream(kind(), padded_labels, padded, sample_weight=weight)
+    weights = np.repeat([1.0, 0.0], [300, 50]).astype("float32")
     expected = stream(kind(), labels, probs)
+    value = stream(kind(), padded_labels, padded, sample_weight=weights)
     assert value == pytest.approx(expected, abs=1e-6)
-    ignoring = kind(ignore_class=-1)
-    value = stream(ignoring, padded_labels, padded)
+    value = stream(kind(ignore_class=-1), padded_labels, padded)
     assert value == pytest.approx(expected, abs=1e-6)
 
 
 @all_metrics
-def test_reset_and_empty(name):
-    kind, _ = PAIRS[name]
-    probs, labels = probabilities(200, 4)
-    metric = kind()
-    assert float(metric.result()) == 0
-    first = stream(metric, labels, probs)
-    metric.reset_state()
-    assert float(metric.result()) == 0
-    assert stream(metric, labels, probs) == first
-
-
-@all_metrics
-def test_merge_state(name):
+def test_reset_merge_and_empty_batches(name):
     kind, _ = PAIRS[name]
     probs, labels = probabilities(300, 4)
-    whole = stream(kind(), labels, probs)
-    parts = [kind() for _ in range(3)]
-    for i, part in enumerate(parts):
+    metric = kind()
+    metric.update_state(labels[:0], probs[:0])
+    assert float(metric.result()) == 0
+    whole = stream(metric, labels, probs)
+    metric.update_state(labels[:0], probs[:0])
+    assert float(metric.result()) == whole
+    metric.reset_state()
+    assert float(metric.result()) == 0
+    for i in range(3):
+        part = kind()
         stream(part, labels[i::3], probs[i::3])
-    merged = kind()
-    # One that saw nothing adds nothing.
-    merged.merge_state([*parts, kind()])
-    assert float(merged.result()) == pytest.approx(whole, abs=1e-6)
+        # One that saw nothing adds nothing.
+        metric.merge_state([part, kind()])
+    assert float(metric.result()) == pytest.approx(whole, abs=1e-6)
     with pytest.raises(ValueError, match="`metrics` must hold"):
-        merged.merge_state([kind(from_logits=True)])
+        metric.merge_state([kind(from_logits=True)])
 
 
 @all_metrics
-def test_empty_batches_add_nothing(name):
-    kind, _ = PAIRS[name]
-    probs, labels = probabilities(200, 4)
-    metric = kind()
-    expected = stream(metric, labels, probs)
-    metric.update_state(labels[:0], probs[:0])
-    assert float(metric.result()) == expected
-    kind().update_state(labels[:0], probs[:0])
+def test_invalid_labels_and_nan_show(name):
+    logits, labels = sample(10, 4)
+    metric = PAIRS[name][0](from_logits=True)
+    with pytest.raises(ValueError, match=r"y_true\[7\]=4"):
+        metric.update_state(np.where(np.arange(10) == 7, 4, labels), logits)
+    logits[3] = np.nan
+    metric.update_state(labels, logits)
+    assert np.isnan(float(metric.result()))
 
 
 @all_metrics
@@ -253,23 +230,6 @@ def test_in_model_fit_over_two_replicas(two_replicas):
     logits = logits + network.layers[0].bias.numpy()
     check_logs(logs, logits, labels)
     assert all(callback._is_improvement(0.1, 0.2) for callback in callbacks)
-
-
-@all_metrics
-def test_invalid_labels_raise_when_they_can_be_seen(name):
-    probs, labels = probabilities(10, 4)
-    labels[7] = 4
-    with pytest.raises(ValueError, match=r"y_true\[7\]=4"):
-        PAIRS[name][0]().update_state(labels, probs)
-
-
-@all_metrics
-def test_nan_predictions_show(name):
-    logits, labels = sample(10, 4)
-    logits[3] = np.nan
-    metric = PAIRS[name][0](from_logits=True)
-    metric.update_state(labels, logits)
-    assert np.isnan(float(metric.result()))
 
 
 # Each option of the errors in bins.
