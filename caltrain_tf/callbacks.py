@@ -86,11 +86,16 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             and not hasattr(data, "__next__")
             and not isinstance(data, (str, bytes, dict, np.ndarray))
         )
-        if not is_iterable or (isinstance(data, tuple) and len(data) < 2):
+        is_endless = (
+            hasattr(data, "cardinality") and int(data.cardinality()) == -1
+        )
+        is_short = isinstance(data, tuple) and len(data) < 2
+        if not is_iterable or is_short or is_endless:
             raise ValueError(
                 "`validation_data` must be (x, y), (x, y, sample_weight), or "
-                "an iterable of such batches that can be read in each epoch. "
-                f"Received: validation_data of type {type(data).__name__}"
+                "an iterable of such batches that has an end and can be read "
+                "in each epoch. Received: validation_data of type "
+                f"{type(data).__name__}"
             )
         self.validation_data = data
         self.options = {

@@ -333,6 +333,7 @@ def test_data_that_determine_no_temperature():
         (VALIDATION[0], "ndarray"),
         ("data", "str"),
         ((batch for batch in [VALIDATION]), "generator"),
+        (tf.data.Dataset.from_tensors(VALIDATION).repeat(), ".*Repeat"),
     ],
 )
 def test_bad_validation_data(data, kind):
