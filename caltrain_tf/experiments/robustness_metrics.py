@@ -1,75 +1,105 @@
-r"""Metrics and networks of this package in reports of robustness_metrics.
+r"""The reports and metrics of robustness_metrics, and runs in its scripts.
 
-robustness_metrics is not on PyPI; the guide on shift says how to install it.
+robustness_metrics is on no registry; the guide on shift says how to install it.
+The shift benchmark writes `robustness_metrics.json` through its metrics and
+reports where it is installed, and computes the same keys itself otherwise.
 
 Its scripts take a Python file with a function `create`. One import in such a
-file is enough, followed by the command:
+file is enough, followed by the command; `TFDS_DATA_DIR` is the folder of
+TensorFlow Datasets:
 
     from caltrain_tf.experiments.robustness_metrics import create
 
     python -m robustness_metrics.bin.compute_report --model_path=that_file.py \
-        --model_args="run_dir='runs/focal'" --report="caltrain_cifar10"
-
-`create` registers the metrics `caltrain_ece`, `caltrain_nll`, ... and the
-reports `caltrain_cifar10` and `caltrain_imagenet`, whose keys are those of
-`robustness_metrics.json`. The `ece` of robustness_metrics fails under Keras 3;
-`caltrain_ece` does not.
+        --model_args="run_dir='runs/focal',calibrator='ts'" \
+        --report="cifar10_variants"
 """
 
+import importlib.util
 import json
 import os
 
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf import checks, metrics
-from caltrain_tf import data as data_room
-from caltrain_tf.data.imagenet import central_window
-from caltrain_tf.data.shifted import stored_name
-from caltrain_tf.experiments import shift
+from caltrain_tf import checks, files, metrics
+from caltrain_tf.data import imagenet
+from caltrain_tf.data.corruptions import NAMES
 
-# The newest version that was tried.
-SOURCE = (
-    "https://github.com/google-research/robustness_metrics"
-    "@93ac2c25e85d738471b22c71635bf17e48117b9c"
-)
-_PREFIX = "caltrain_"
-_METRICS = {
-    "accuracy": metrics.accuracy,
-    "nll": metrics.negative_log_likelihood,
-    "brier": metrics.brier_score,
-    "ece": metrics.calibration_error,
-    "ks_error": metrics.ks_error,
-    "mean_sweep_ce": metrics.mean_sweep_calibration_error,
-    "marginal_ece": metrics.marginal_calibration_error,
-}
-_REPORTED = ("accuracy", "nll", "brier", "ece")
-_DATASETS = ("cifar10", "imagenet")
+_METRICS = ("accuracy", "nll", "brier", "ece")
 
 
-def register():
-    """Registers the metrics and reports of this package, once.
+class Measurements:
+    """Collects what a report of robustness_metrics says, set by set.
 
-    Metrics take a temperature that scales the predictions, as in the spec
-    `caltrain_ece(temperature=1.5)`. Reports take temperatures by calibrator:
-    `caltrain_cifar10(temperatures={'ts': 1.5, 'ts_sb_ece': 1.4})`.
+    Predictions are not kept. Metrics have the names of that package, where
+    `ece` is l1 over bins of equal width; ours, l2 over bins of equal mass, is
+    `caltrain_ece`. Those of scaled predictions end in the calibrator's name.
 
-    Returns:
-        The module `robustness_metrics`.
+    Attributes:
+        rows: Tuples of data set, corruption, severity, calibrator, metric and
+            value, as in `shift.csv`.
     """
-    rm = _import()
-    known = rm.metrics.base.registry.get_registered_subclasses()
-    if _PREFIX + "ece" in known:
-        return rm
-    for name, function in _METRICS.items():
-        rm.metrics.base.registry.register_subclass(
-            _PREFIX + name, _metric_class(rm, name, function)
-        )
-    for dataset in _DATASETS:
-        rm.reports.base.registry.register_subclass(
-            _PREFIX + dataset, _report_class(rm, dataset)
-        )
-    return rm
+
+    def __init__(self):
+        self._package = _import()
+        self.rows = []
+
+    def add(self, where, logits, labels, ours):
+        """Adds the predictions for a set.
+
+        Args:
+            where: Data set, corruption, severity and calibrator.
+            logits: Scaled logits.
+            labels: Class ids.
+            ours: Values of our own metrics by name.
+        """
+        values = {name: ours[name] for name in ("accuracy", "nll", "brier")}
+        if self._package is None:
+            values["ece"] = metrics.calibration_error(
+                logits,
+                labels,
+                norm=1,
+                binning="equal_width",
+                from_logits=True,
+            )
+        else:
+            probs = tf.nn.softmax(tf.cast(logits, "float32"))
+            for name in _METRICS:
+                metric = self._package.metrics.get(name, None)
+                metric.add_batch(probs, label=labels)
+                (values[name],) = metric.result().values()
+        values["caltrain_ece"] = ours["ece"]
+        self.rows += [(*where, name, float(x)) for name, x in values.items()]
+
+    def report(self, is_generated):
+        """Returns the results of its report, or None if it is not installed.
+
+        That of ImageNet has the mean corruption error too, if all published
+        sets were measured. There is none for other data than CIFAR-10, but that
+        of CIFAR-10 has all keys they need.
+        """
+        if self._package is None:
+            return None
+        dataset = self.rows[0][0]
+        published = {row[1:3] for row in self.rows if row[1] in NAMES}
+        kind = "cifar10"
+        if dataset == "imagenet" and len(published) == 75 and not is_generated:
+            kind = dataset
+        report = self._package.reports.get(f"{kind}_variants")
+        for _, corruption, severity, calibrator, metric, value in self.rows:
+            where = kind
+            if severity:
+                if corruption not in NAMES:
+                    continue
+                where += f"_c(corruption_type='{corruption}',severity=1)"
+            if calibrator != "none":
+                metric += f"_{calibrator}"
+            report.add_measurement(where, metric, {metric: value})
+        return {
+            key.replace(kind, dataset, 1): np.asarray(value).item()
+            for key, value in report.result().items()
+        }
 
 
 def create(run_dir, calibrator="none", data_dir=None):
@@ -78,8 +108,7 @@ def create(run_dir, calibrator="none", data_dir=None):
     Args:
         run_dir: The folder of a finished run.
         calibrator: `"ts"` or `"ts_sb_ece"` to scale by the temperature in
-            `results.json`, or `"none"`. Use `"none"` if metrics or reports are
-            given temperatures; otherwise predictions would be scaled twice.
+            `results.json`, or `"none"`.
         data_dir: The folder of TensorFlow Datasets.
 
     Returns:
@@ -87,130 +116,54 @@ def create(run_dir, calibrator="none", data_dir=None):
         `"image"` to probabilities, and a function that resizes the uint8 image
         of features to the input size of the network.
     """
-    register()
-    temperature = 1.0
-    if calibrator != "none":
-        path = os.path.join(run_dir, "results.json")
-        with open(path, encoding="utf-8") as file:
-            results = json.load(file)
-        key = f"temperature_{calibrator}"
-        if key not in results:
-            raise ValueError(
-                "`calibrator` must be 'none', or one that results.json has a "
-                f"temperature of. Received: calibrator={calibrator!r}"
-            )
-        temperature = results[key]
+    # It imports this file.
+    from caltrain_tf.experiments import shift
+
+    temperatures = {"none": 1.0}
+    results = (files.as_path(run_dir) / "results.json").read_text()
+    for key, value in json.loads(results).items():
+        if key.startswith("temperature_"):
+            temperatures[key.removeprefix("temperature_")] = value
+    checks.choice("calibrator", calibrator, temperatures)
     _, data, network, _ = shift.load_run(run_dir, data_dir)
 
     def model(features):
         logits = tf.cast(network(features["image"], training=False), "float32")
-        return tf.nn.softmax(logits / temperature)
+        return tf.nn.softmax(logits / temperatures[calibrator])
 
     def preprocess_fn(features):
-        image = _as_size(features["image"], data.image_shape)
+        image = as_size(features["image"], data.image_shape)
         return {**features, "image": image}
 
     return model, preprocess_fn
 
 
-def _as_size(image, shape):
-    """Crops an image of another size as `data.imagenet.central_crop` does."""
-    height, width, _ = shape
-    if image.shape[:2] == (height, width):
+def as_size(image, shape):
+    """Resizes an image; crops it first if it is of a set of different sizes.
+
+    ImageNet-C is stored as crops of 224 x 224 pixels, ImageNet is not.
+    """
+    if image.shape[:2] == shape[:2]:
         return image
-    top, left, side, _ = tf.unstack(central_window(tf.shape(image)))
-    square = image[top : top + side, left : left + side]
-    resized = tf.image.resize(square, (height, width), "bicubic")
-    resized = tf.saturate_cast(tf.round(resized), tf.uint8)
-    return tf.ensure_shape(resized, shape)
-
-
-def _metric_class(rm, name, function):
-    class Metric(rm.metrics.FullBatchMetric):
-        def __init__(
-            self, dataset_info=None, use_dataset_labelset=False, temperature=1.0
-        ):
-            checks.number("temperature", temperature, low=0)
-            super().__init__(dataset_info, use_dataset_labelset)
-            self._temperature = temperature
-
-        def add_predictions(self, model_predictions, metadata):
-            if "element_id" in metadata:
-                # NumPy 2.4 does not convert an array of one number to a number.
-                (element,) = np.ravel(metadata["element_id"])
-                metadata = {**metadata, "element_id": element}
-            super().add_predictions(model_predictions, metadata)
-
-        def result(self):
-            probs = np.asarray(self._predictions, np.float64)
-            # Any logits with these probabilities can be used. Probabilities
-            # below the smallest float32 number are exactly 0.
-            tiny = np.finfo(np.float32).tiny
-            logits = np.log(np.maximum(probs, tiny)) / self._temperature
-            labels = np.asarray(self._labels).reshape(len(probs))
-            value = function(logits, labels, from_logits=True)
-            return {_PREFIX + name: float(value)}
-
-    Metric.__name__ = Metric.__qualname__ = _PREFIX + name
-    return Metric
-
-
-def _report_class(rm, dataset):
-    base = rm.reports.base
-
-    class Report(base.Report):
-        def __init__(self, temperatures=None):
-            self._names = {_PREFIX + metric: metric for metric in _REPORTED} | {
-                f"{_PREFIX}{metric}(temperature={temperature!r})": (
-                    f"{metric}_{calibrator}"
-                )
-                for calibrator, temperature in (temperatures or {}).items()
-                for metric in _REPORTED
-            }
-            self._clean = {}
-            self._shifted = {}
-
-        @property
-        def required_measurements(self):
-            names = [
-                stored_name(dataset, name)
-                for name in data_room.corruptions.NAMES
-            ]
-            sets = [dataset] + [
-                f"{dataset}_c(corruption_type={name!r},severity={severity})"
-                for name in names
-                for severity in data_room.corruptions.SEVERITIES
-            ]
-            for where in sets:
-                for metric in self._names:
-                    yield base.MeasurementSpec(where, metric)
-
-        def add_measurement(self, dataset_name, metric_name, metric_results):
-            (value,) = metric_results.values()
-            name = self._names[metric_name]
-            if dataset_name == dataset:
-                self._clean[f"{dataset}/{name}"] = value
-            else:
-                key = f"{dataset}_c/{name}"
-                self._shifted.setdefault(key, []).append(value)
-
-        def result(self):
-            stats = base.compute_stats_per_bucket(self._shifted)
-            return {**self._clean, **{k: float(v) for k, v in stats.items()}}
-
-    Report.__name__ = Report.__qualname__ = _PREFIX + dataset
-    return Report
+    if None in image.shape[:2]:
+        top, left, side, _ = tf.unstack(
+            imagenet.central_window(tf.shape(image))
+        )
+        image = image[top : top + side, left : left + side]
+    return imagenet.resize(image, shape)
 
 
 def _import():
-    try:
-        import robustness_metrics
-        import robustness_metrics.metrics.base
-        import robustness_metrics.reports.base
-    except ImportError as error:
-        raise ImportError(
-            "robustness_metrics is missing, or something that it needs: "
-            f"{error}. It is on no registry: pip install "
-            f'"git+{SOURCE}" clu tensorflow_hub tensorflow_probability tf_keras'
-        ) from error
+    """Returns robustness_metrics, or None where it cannot be used."""
+    if importlib.util.find_spec("robustness_metrics") is None:
+        return None
+    if os.environ.get("TF_USE_LEGACY_KERAS") != "1":
+        checks.warn(
+            "robustness_metrics is installed, but works only with "
+            "TF_USE_LEGACY_KERAS=1 in the environment. Its keys are computed "
+            "without it."
+        )
+        return None
+    import robustness_metrics
+
     return robustness_metrics

@@ -18,7 +18,9 @@ from caltrain_tf.experiments import (
     figures,
     measures,
     prediction_files,
+    robustness_metrics,
     shift_tables,
+    uncertainty_baselines,
 )
 from caltrain_tf.experiments.shift_tables import NONE
 from caltrain_tf.training.strategy import is_multi_worker
@@ -133,6 +135,7 @@ def benchmark_run(
         names=corruptions,
         severities=severities,
     )
+    report = robustness_metrics.Measurements()
     rows = evaluate(
         model,
         data,
@@ -144,12 +147,13 @@ def benchmark_run(
         predictions_dir=os.path.join(run_dir, "predictions"),
         keep_predictions=keep_predictions,
         description={"checkpoint": checkpoint},
+        report=report,
         strategy=strategy,
         verbose=verbose,
     )
     name = config.objective(settings)
     if strategy is None or training.is_chief(strategy):
-        _write(run_dir, rows, name, sets.is_generated)
+        _write(run_dir, rows, name, report, sets.is_generated)
     return name, rows, sets.source
 
 
@@ -165,6 +169,7 @@ def evaluate(
     predictions_dir=None,
     keep_predictions="float32",
     description=None,
+    report=None,
     strategy=None,
     verbose=False,
 ):
@@ -188,6 +193,7 @@ def evaluate(
         keep_predictions: `"float32"`; `"float16"`, which takes half the space
             and gives the results of rounded predictions; or `"no"`.
         description: What predictions depend on beside that, of JSON types.
+        report: `robustness_metrics.Measurements` that are made too.
         strategy: The strategy whose replicas share each batch. With several
             workers the first one writes, and stored sets are computed again.
         verbose: Whether to show progress.
@@ -240,7 +246,7 @@ def evaluate(
     calibrators = measures.fit_calibrators(*clean("calibration"))
     logits, labels = clean("test")
     rows = measure(
-        data.name, NONE, 0, logits[:count], labels[:count], calibrators
+        data.name, NONE, 0, logits[:count], labels[:count], calibrators, report
     )
     shifts = [(name, level) for name in corruptions for level in severities]
     for name, level in tqdm.tqdm(
@@ -260,7 +266,7 @@ def evaluate(
             )
             if keep_predictions != "no":
                 store.save(f"{name}_{level}", *found, keep_predictions)
-        rows += measure(data.name, name, level, *found, calibrators)
+        rows += measure(data.name, name, level, *found, calibrators, report)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -314,20 +320,25 @@ def _first(source, count, batch_size):
     return build
 
 
-def measure(dataset, corruption, severity, logits, labels, calibrators):
+def measure(
+    dataset, corruption, severity, logits, labels, calibrators, report=None
+):
     """Returns the rows of one set, tuples of `COLUMNS`."""
     outputs = {NONE: logits} | {
         name: calibrator.transform(logits)
         for name, calibrator in calibrators.items()
     }
-    return [
-        (
-            *(dataset, corruption, severity, calibrator, metric),
-            float(function(scaled, labels, from_logits=True)),
-        )
-        for calibrator, scaled in outputs.items()
-        for metric, function in _METRICS.items()
-    ]
+    rows = []
+    for calibrator, scaled in outputs.items():
+        where = (dataset, corruption, severity, calibrator)
+        measured = {
+            metric: float(function(scaled, labels, from_logits=True))
+            for metric, function in _METRICS.items()
+        }
+        if report is not None:
+            report.add(where, scaled, labels, measured)
+        rows += [(*where, metric, value) for metric, value in measured.items()]
+    return rows
 
 
 def read_csv(path):
@@ -359,12 +370,16 @@ def has_shift(run_dir, corruptions, severities, num_examples, generated=False):
     )
 
 
-def _write(run_dir, rows, name, is_generated):
+def _write(run_dir, rows, name, report, is_generated):
     def path(file):
         return os.path.join(run_dir, file)
 
     files.write_text(path("shift.csv"), rows.to_csv(index=False))
-    report = shift_tables.robustness_report(rows, is_generated)
+    measured = pd.DataFrame(report.rows, columns=COLUMNS)
+    report = report.report(is_generated) or shift_tables.robustness_report(
+        measured, is_generated
+    )
+    report |= uncertainty_baselines.log_names(measured)
     text = json.dumps(report, indent=2, sort_keys=True)
     files.write_text(path("robustness_metrics.json"), text + "\n")
     ece = shift_tables.means_by_severity(rows, "ece")

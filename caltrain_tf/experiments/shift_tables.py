@@ -157,8 +157,8 @@ def robustness_report(rows, is_generated=False):
     Keys are those of the reports of robustness_metrics, with the calibrator's
     name after the metric's: `cifar10/ece`, `cifar10_c/ece/mean`,
     `cifar10_c/ece_ts/std`. For ImageNet there are also `imagenet_c/mce` and its
-    parts, if `rows` has all published sets. `ece` is that of this package, l2
-    over bins of equal mass.
+    parts, if `rows` has all published sets. The metrics of `rows` have the
+    names and definitions of robustness_metrics.
     """
     rows = pd.DataFrame(rows)
     suffix = ("_" + rows["calibrator"]).where(rows["calibrator"] != NONE, "")

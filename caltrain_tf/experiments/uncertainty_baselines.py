@@ -37,6 +37,7 @@ import tensorflow as tf
 
 from caltrain_tf import losses
 from caltrain_tf.data import datasets, pipeline
+from caltrain_tf.data.corruptions import NAMES
 
 # A weight in its checkpoints is <_LAYER><number>/<name><_VALUE>.
 _LAYER = "model/layer_with_weights-"
@@ -132,3 +133,21 @@ def load_weights(network, path):
             )
     for key, weight in weights.items():
         weight.assign(reader.get_tensor(key))
+
+
+def log_names(rows):
+    """Returns means over corrupted sets under the names of its logs.
+
+    These are `test/ece_mean_3` for a severity and `test/ece_mean_corrupted` for
+    all. `rows` have its metrics, those of robustness_metrics.
+    """
+    rows = rows[rows["corruption"].isin(NAMES) & (rows["calibrator"] == "none")]
+    rows = rows[rows["metric"].isin(["nll", "accuracy", "ece"])]
+    means = rows.groupby(["metric", "severity"])["value"].mean()
+    names = {
+        f"test/{metric}_mean_{severity}": float(value)
+        for (metric, severity), value in means.items()
+    }
+    for metric, value in means.groupby("metric").mean().items():
+        names[f"test/{metric}_mean_corrupted"] = float(value)
+    return names

@@ -1,54 +1,113 @@
 """Against the real package, where it is installed."""
 
-import functools
 import json
-import shutil
-import sys
-import warnings
+import os
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
 from caltrain_tf.data import imagenet
-from caltrain_tf.data.shifted import stored_name
 from caltrain_tf.experiments import robustness_metrics as adapter
-from caltrain_tf.experiments import shift, shift_tables
-from tests.data.conftest import store
+from caltrain_tf.experiments import shift, shift_tables, uncertainty_baselines
 from tests.experiments.configs import tiny, train
 
-SIZES = {"train": 96, "test": 24}
+NAMES = ct.data.corruptions.NAMES
 
 
-@pytest.fixture(scope="session")
-def rm():
-    """The real robustness_metrics, where it is installed."""
-    # Its imports warn of old names in NumPy and elsewhere.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return adapter.register()
-        except ImportError as error:
-            pytest.skip(f"robustness_metrics is not installed: {error}")
+def predictions(seed, size=300):
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(size, 10)).astype("float32")
+    labels = [rng.choice(10, p=row) for row in tf.nn.softmax(logits).numpy()]
+    return logits, np.array(labels)
 
 
-def predictions(size=300, num_classes=10):
-    rng = np.random.default_rng(0)
-    logits = 2 * rng.normal(size=(size, num_classes))
-    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    labels = [rng.choice(num_classes, p=row) for row in probs]
-    return logits, probs, np.array(labels)
+def fill(measurements, dataset, names):
+    """Adds predictions for the clean set and 5 severities of corruptions."""
+    sets = [("none", 0)] + [(n, level) for n in names for level in range(1, 6)]
+    for seed, (name, severity) in enumerate(sets):
+        logits, labels = predictions(seed)
+        for calibrator, temperature in (("none", 1), ("ts", 1.5)):
+            where = (dataset, name, severity, calibrator)
+            scaled = logits / temperature
+            ours = {
+                metric: function(scaled, labels, from_logits=True)
+                for metric, function in (
+                    ("accuracy", ct.metrics.accuracy),
+                    ("nll", ct.metrics.negative_log_likelihood),
+                    ("brier", ct.metrics.brier_score),
+                    ("ece", ct.metrics.calibration_error),
+                )
+            }
+            measurements.add(where, scaled, labels, ours)
+    return pd.DataFrame(measurements.rows, columns=shift.COLUMNS)
 
 
-def result(rm, spec, probs, labels):
-    metric = rm.metrics.get(spec, None)
-    # As its scripts hand them over.
-    metric.add_batch(
-        probs, label=labels, element_id=np.arange(len(labels))[:, np.newaxis]
-    )
-    (value,) = metric.result().values()
-    return value
+def test_metrics_have_its_definitions():
+    rows = fill(adapter.Measurements(), "cifar10", ())
+    values = rows[rows["calibrator"] == "none"].set_index("metric")["value"]
+    assert set(values.index) == {
+        *("accuracy", "nll", "brier", "ece", "caltrain_ece")
+    }
+    logits, labels = predictions(0)
+    probs = tf.nn.softmax(logits).numpy()
+    confidence = probs.max(axis=1)
+    gap = confidence - (probs.argmax(axis=1) == labels)
+    bins = np.minimum((confidence * 15).astype(int), 14)
+    sums = np.bincount(bins, gap, minlength=15)
+    assert values["ece"] == pytest.approx(np.abs(sums).sum() / 300, abs=1e-6)
+    ours = ct.metrics.calibration_error(logits, labels, from_logits=True)
+    assert values["caltrain_ece"] == ours
+
+
+def test_logs_have_the_names_of_uncertainty_baselines():
+    rows = fill(adapter.Measurements(), "cifar10", ("fog", "snow", "spatter"))
+    names = uncertainty_baselines.log_names(rows)
+    assert len(names) == 3 * 6
+    chosen = rows[rows["corruption"].isin(["fog", "snow"])]
+    chosen = chosen.set_index(["metric", "calibrator"]).loc["ece", "none"]
+    mean = chosen["value"].mean()
+    assert names["test/ece_mean_corrupted"] == pytest.approx(mean)
+    mean = chosen[chosen["severity"] == 4]["value"].mean()
+    assert names["test/ece_mean_4"] == pytest.approx(mean)
+
+
+def test_without_the_older_keras_it_is_not_used(tmp_path, monkeypatch):
+    (tmp_path / "robustness_metrics.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+    with pytest.warns(UserWarning, match="TF_USE_LEGACY_KERAS=1"):
+        assert adapter.Measurements().report(is_generated=True) is None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "dataset, names, is_generated",
+    [
+        ("cifar10", NAMES, False),
+        ("cifar100", ("fog", "spatter"), False),
+        ("imagenet", NAMES, False),
+        ("imagenet", NAMES, True),
+    ],
+)
+def test_its_reports_have_our_keys_and_values(dataset, names, is_generated):
+    pytest.importorskip("robustness_metrics")
+    if os.environ.get("TF_USE_LEGACY_KERAS") != "1":
+        pytest.skip("TF_USE_LEGACY_KERAS=1 is not set")
+    measurements = adapter.Measurements()
+    fill(measurements, dataset, names)
+    theirs = measurements.report(is_generated)
+    measurements = adapter.Measurements()
+    measurements._package = None
+    rows = fill(measurements, dataset, names)
+    assert measurements.report(is_generated) is None
+    ours = shift_tables.robustness_report(rows, is_generated)
+    # It bounds probabilities below by 1e-7.
+    assert theirs == pytest.approx(ours, abs=2e-3)
+    mce = dataset == "imagenet" and not is_generated
+    assert ("imagenet_c/mce" in theirs) == mce
 
 
 @pytest.mark.parametrize("shape", [(75, 90), (90, 61), (40, 40)])
@@ -58,194 +117,42 @@ def test_other_sizes_are_cropped_as_for_our_evaluation(shape):
     encoded = tf.io.encode_jpeg(
         tf.cast(pixels, tf.uint8), chroma_downsampling=False
     )
+    expected = imagenet.central_crop(encoded, 32)
+    resized = tf.function(
+        lambda image: adapter.as_size(image, (32, 32, 3)),
+        input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)],
+    )
     image = tf.io.decode_jpeg(encoded)
-    np.testing.assert_array_equal(
-        adapter._as_size(image, (32, 32, 3)), imagenet.central_crop(encoded, 32)
-    )
-    same = tf.zeros((32, 32, 3), tf.uint8)
-    assert adapter._as_size(same, (32, 32, 3)) is same
+    np.testing.assert_array_equal(resized(image), expected)
 
 
-def test_an_absent_package_is_explained(monkeypatch):
-    monkeypatch.setitem(sys.modules, "robustness_metrics", None)
-    with pytest.raises(ImportError, match="pip install .git.https"):
-        adapter.register()
-
-
-def test_metrics_are_ours(rm):
-    logits, probs, labels = predictions()
-    for name, function in (
-        ("ece", ct.metrics.calibration_error),
-        ("nll", ct.metrics.negative_log_likelihood),
-        ("ks_error", ct.metrics.ks_error),
-    ):
-        for temperature in (1.0, 1.7):
-            expected = function(logits / temperature, labels, from_logits=True)
-            spec = f"caltrain_{name}(temperature={temperature})"
-            value = result(rm, spec, probs, labels)
-            assert value == pytest.approx(expected, abs=1e-6)
-        # Registering again changes nothing.
-        assert adapter.register() is rm
-
-
-def test_bad_temperatures_are_errors(rm):
-    with pytest.raises(ValueError, match="temperature=0"):
-        rm.metrics.get("caltrain_ece(temperature=0)", None)
-
-
-def test_ece_is_its_general_calibration_error(rm):
-    _, probs, labels = predictions()
-    metric = rm.metrics.get(
-        "gce(binning_scheme='adaptive',max_prob=True,class_conditional=False,"
-        "norm='l2',num_bins=15,threshold=0.0)",
-        None,
-    )
-    metric.add_batch(probs, label=labels)
-    (theirs,) = metric.result().values()
-    assert result(rm, "caltrain_ece", probs, labels) == pytest.approx(
-        theirs, abs=1e-6
-    )
-
-
-@pytest.mark.parametrize("dataset", ["cifar10", "imagenet"])
-def test_reports_have_the_keys_of_the_exported_file(rm, dataset):
-    temperatures = {"ts": 1.5, "ts_sb_ece": 1.25}
-    report = rm.reports.get(f"caltrain_{dataset}(temperatures={temperatures})")
-    rows = []
-    rng = np.random.default_rng(0)
-    for spec in report.required_measurements:
-        value = float(rng.random())
-        report.add_measurement(
-            spec.dataset_name, spec.metric_name, {"any": value}
-        )
-        calibrator = {1.5: "ts", 1.25: "ts_sb_ece"}.get(
-            float(spec.metric_name.partition("=")[2][:-1] or 1), "none"
-        )
-        clean = spec.dataset_name == dataset
-        rows.append(
-            {
-                "dataset": dataset,
-                "corruption": "none" if clean else "fog",
-                "severity": 0 if clean else 1,
-                "calibrator": calibrator,
-                "metric": spec.metric_name.partition("(")[0][9:],
-                "value": value,
-            }
-        )
-        # Such a data set is known there, though its files may be missing.
-        name = spec.dataset_name.partition("(")[0]
-        known = rm.datasets.base.registry.get_registered_subclasses()
-        assert name in known
-    assert len(rows) == 76 * 3 * 4
-    exported = shift_tables.robustness_report(rows, is_generated=True)
-    assert report.result() == pytest.approx(exported)
+def test_images_of_one_size_are_cropped_already():
+    image = tf.zeros((64, 64, 3), tf.uint8)
+    assert adapter.as_size(image, (64, 64, 3)) is image
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    pixels[0] = 255
+    resized = adapter.as_size(tf.constant(pixels), (32, 32, 3)).numpy()
+    assert resized[0].mean() > 100
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_create_hands_over_a_run(rm, tmp_path):
-    train(tiny(), str(tmp_path / "run"))
+def test_create_hands_over_a_run(tmp_path):
     run = tmp_path / "run"
+    config = tiny()
+    config.epochs = 1
+    train(config, str(run))
     results = json.loads((run / "results.json").read_text())
     images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3))
+    images = images.astype(np.uint8)
+    probs = {}
     for calibrator in ("none", "ts"):
         model, preprocess_fn = adapter.create(str(run), calibrator)
-        features = [
-            preprocess_fn({"image": image.astype(np.uint8), "label": 1})
-            for image in images
-        ]
-        assert features[0]["label"] == 1
-        batch = np.stack([feature["image"] for feature in features])
-        np.testing.assert_array_equal(batch, images)
-        probs = np.asarray(model({"image": batch}))
-        np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
-        if calibrator == "none":
-            plain = probs
-    scaled = plain ** (1 / results["temperature_ts"])
+        features = preprocess_fn({"image": tf.constant(images[0]), "label": 1})
+        assert features["label"] == 1
+        np.testing.assert_array_equal(features["image"], images[0])
+        probs[calibrator] = np.asarray(model({"image": images}))
+    scaled = probs["none"] ** (1 / results["temperature_ts"])
     scaled /= scaled.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(probs, scaled, atol=1e-5)
+    np.testing.assert_allclose(probs["ts"], scaled, atol=1e-5)
     with pytest.raises(ValueError, match="calibrator='isotonic'"):
         adapter.create(str(run), "isotonic")
-    shutil.rmtree(run)
-
-
-@pytest.fixture
-def data_dir(tmp_path):
-    """Small CIFAR-10 and CIFAR-10-C, as TensorFlow Datasets stores them."""
-    import tensorflow_datasets as tfds
-
-    features = {
-        "image": tfds.features.Image(shape=(32, 32, 3)),
-        "label": tfds.features.ClassLabel(num_classes=10),
-    }
-    rng = np.random.default_rng(0)
-    # Brighter from class to class, of which a network learns a little. Of noise
-    # it learns nothing, and the temperature is so high that only float64, as
-    # in the adapter, still tells the confidences apart.
-    images = {
-        split: rng.integers(0, 76, (size, 32, 32, 3), dtype=np.uint8)
-        + (np.arange(size) % 10 * 20).astype(np.uint8).reshape(-1, 1, 1, 1)
-        for split, size in SIZES.items()
-    }
-
-    def examples(images, **more):
-        return [
-            {"image": image, "label": index % 10}
-            | {key: f"{value}_{index}" for key, value in more.items()}
-            for index, image in enumerate(images)
-        ]
-
-    store(
-        tmp_path,
-        "cifar10",
-        "3.0.2",
-        {split: examples(images[split], id=split) for split in SIZES},
-        {"id": tfds.features.Text(), **features},
-    )
-    places = np.arange(SIZES["test"])
-    for name in ct.data.corruptions.NAMES:
-        for severity in ct.data.corruptions.SEVERITIES:
-            corrupt = ct.data.corruptions.get(name, severity)
-            spelled = stored_name("cifar10", name)
-            store(
-                tmp_path,
-                "cifar10_corrupted",
-                "1.0.0",
-                {"test": examples(corrupt(images["test"], places).numpy())},
-                features,
-                config=f"{spelled}_{severity}",
-            )
-    return str(tmp_path)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_its_report_of_a_run_is_our_file(rm, data_dir, tmp_path, monkeypatch):
-    import tensorflow_datasets as tfds
-    from robustness_metrics.bin import compute_report_lib
-
-    config = tiny()
-    config.data.name = "cifar10"
-    config.data.train_split = "train[:64]"
-    run = tmp_path / "run"
-    train(config, str(run), data_dir)
-    _, _, source = shift.benchmark_run(str(run), data_dir, verbose=False)
-    assert source == "TensorFlow Datasets, cifar10_corrupted"
-    ours = json.loads((run / "robustness_metrics.json").read_text())
-
-    # It has no flag for the folder.
-    builder = functools.partial(tfds.builder, data_dir=data_dir)
-    monkeypatch.setattr(tfds, "builder", builder)
-    model, preprocess_fn = adapter.create(str(run), data_dir=data_dir)
-    results = json.loads((run / "results.json").read_text())
-    temperatures = {
-        name: results[f"temperature_{name}"] for name in ("ts", "ts_sb_ece")
-    }
-    name = f"caltrain_cifar10(temperatures={temperatures})"
-    _, reports = compute_report_lib.compute_reports(
-        tf.distribute.OneDeviceStrategy("CPU:0"),
-        [name],
-        model,
-        preprocess_fn,
-        batch_size=32,
-    )
-    assert len(ours) == 12 + 3 * 12
-    assert reports[name] == pytest.approx(ours, abs=1e-4)

@@ -357,7 +357,8 @@ def test_the_script_measures_and_compares_runs(runs):
             & (rows["calibrator"] == "ts")
             & (rows["severity"] > 0)
         ]["value"]
-        assert report["digits_c/ece_ts/mean"] == pytest.approx(ece.mean())
+        reported = report["digits_c/caltrain_ece_ts/mean"]
+        assert reported == pytest.approx(ece.mean())
         path = os.path.join(folder, "predictions", "shot_noise_4.npz")
         logits, labels = prediction_files.load(path)
         assert logits.shape == (100, 10) and labels.shape == (100,)
