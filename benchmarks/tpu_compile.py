@@ -1,25 +1,22 @@
-r"""Estimates the cost of the secondary losses on a TPU from its compiler.
+r"""Compiles every program of a training run for a TPU, without one.
 
-  pip install -e ".[tpu-check]"
-  python benchmarks/tpu_compile.py --json=tpu.json
-  python benchmarks/tpu_compile.py --tiny --quick --secondaries sb_ece
+  pip install -e ".[tensorflow,baselines,tpu-check]"
+  python benchmarks/tpu_compile.py --quick --json=tpu.json
+  python benchmarks/tpu_compile.py --networks wrn-10-1 --secondaries sb_ece
 
-No TPU is needed. TensorFlow lowers the training step of `Trainer`, with its
-sums over replicas, metrics and optimizer, and libtpu compiles it for the four
-cores of a v5e 2x2: the steps of `configs/cifar10.py` (WRN-28-10, 64 images per
-core) and `configs/imagenet.py` (ResNet-50 in bfloat16, 128 images per core),
-with the primary loss alone and with each secondary loss. All numbers are for
-one core and one step. FLOPs and bytes are the compiler's counts for the
-compiled program, and memory is what that program allocates. The time is not a
-measurement either: it is the larger of the FLOPs over the peak rate and the
-bytes over the memory bandwidth. Use it to compare the rows of a table, not to
-predict the time of a step. The column of the network has its precision and
-images per core.
+TensorFlow lowers the training step of `Trainer`, with its sums over replicas,
+metrics and optimizer, its evaluation and its prediction, and libtpu compiles
+them for the four cores of a v5e 2x2: those of `configs/cifar10.py` (WRN-28-10,
+64 images per core) and `configs/imagenet.py` (ResNet-50 in bfloat16, 128 images
+per core), with NLL alone and with each secondary loss. All numbers are for one
+core and one step. FLOPs and bytes are the compiler's counts, memory is what the
+program allocates. "ms" is not a measurement either: it is the larger of the
+FLOPs over the peak rate and the bytes over the memory bandwidth. Use it to
+compare the rows of a table, not to predict the time of a step.
 
-A step takes minutes to compile. Rows in the JSON file are not compiled again,
-so the same command resumes after an interruption. With `--quick` the compiler
-optimises less and finishes sooner; the program then has the same FLOPs but
-different counts of bytes and memory.
+Rows in the JSON file are not compiled again, so the same command resumes after
+an interruption. With `--quick` the compiler optimises less and finishes sooner;
+the program then has the same FLOPs but other counts of bytes and memory.
 """
 
 import argparse
@@ -30,7 +27,6 @@ import pathlib
 import re
 import runpy
 import sys
-import time
 import types
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -64,17 +60,14 @@ RECIPES = {
     "resnet-50": ("imagenet.py", (224, 224, 3), 1000, 128),
     "wrn-10-1": ("cifar10.py", (32, 32, 3), 10, 8),
 }
-TINY = "wrn-10-1"
-
 # Peak rate of a v5e core in bfloat16, in which it also multiplies float32 by
 # default, and its memory bandwidth.
 FLOPS_A_SECOND = 197e12
 BYTES_A_SECOND = 819e9
 HEADER = """\
-| network | loss | compiled | sums over cores | CPU s | GFLOP | GB accessed \
-| ms, estimated | arguments MiB | temporaries MiB | code MiB \
-| + FLOP | + bytes | + time | + memory |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
+| network, precision, images per core | program | sums over cores | GFLOP \
+| GB accessed | ms, estimated | MiB allocated | + FLOP | + bytes | + memory |
+|---|---|---|---|---|---|---|---|---|---|"""
 
 
 class Cores(tf.distribute.TPUStrategy):
@@ -87,22 +80,15 @@ class Cores(tf.distribute.TPUStrategy):
     def __init__(self):
         tf.distribute.Strategy.__init__(self, _Extended(self))
 
-    def program(self, function, *specs):
-        """Returns the StableHLO text of the program of every core."""
+    def on_core(self, function):
+        """Returns a function that XLA compiles as the program of a core."""
 
-        def on_core(*arguments):
+        def run(*arguments):
             replica = gen_xla_ops.xla_replica_id()
             with tpu_strategy._TPUReplicaContext(self, replica):
                 return function(*arguments)
 
-        compiled = tf.function(on_core, jit_compile=True, autograph=False)
-        text = compiled.experimental_get_compiler_ir(*specs)(stage="stablehlo")
-        # The only operation of another dialect, which does not change values.
-        return re.sub(
-            r"mhlo\.copy (%\S+) : (tensor<[^>]*>)",
-            r"stablehlo.reshape \1 : (\2) -> \2",
-            text,
-        )
+        return tf.function(run, jit_compile=True, autograph=False)
 
 
 class _Extended(one_device_strategy.OneDeviceExtended):
@@ -130,39 +116,54 @@ class _Extended(one_device_strategy.OneDeviceExtended):
         return tf.nest.map_structure(reduce, value)
 
 
-def recipe(name):
-    """Returns the configuration of a model."""
-    config = runpy.run_path(CONFIGS / RECIPES[name][0])["get_config"]()
+def make_program(name, part="train", secondary=None):
+    """Returns the precision, the function and the inputs of a core's program.
+
+    Args:
+        name: A network of `RECIPES`.
+        part: `"train"`, `"evaluate"` or `"predict"`, of `Trainer`'s own step.
+        secondary: The secondary loss, or None.
+    """
+    file, image_shape, num_classes, images = RECIPES[name]
+    config = runpy.run_path(CONFIGS / file)["get_config"]()
     config.model = name
-    return config
-
-
-def lower(config, batch_per_core):
-    """Returns the program of the training step of `Trainer` on a core."""
-    _, image_shape, num_classes, _ = RECIPES[config.model]
+    config.batch_size = images * CORES
+    config.loss.primary, config.loss.secondary = "nll", secondary
     # The properties of the data that a network needs; no data are read.
     data = types.SimpleNamespace(
         image_shape=image_shape,
         num_classes=num_classes,
         rescaling={"scale": 1 / 255, "offset": -0.5},
     )
-    config.batch_size = batch_per_core * CORES
     strategy = Cores()
     with strategy.scope():
         model = build.model(config, data)
         optimizer = build.optimizer(config, {"dataset_steps": 100})
     loss = build.loss(config)
     trainer = build.trainer(config, model, loss, optimizer, strategy)
-    return strategy.program(
-        trainer._step.train,
-        tf.TensorSpec((batch_per_core, *image_shape), tf.uint8),
-        tf.TensorSpec((batch_per_core,), tf.int32),
+    specs = [
+        tf.TensorSpec((images, *image_shape), tf.uint8),
+        tf.TensorSpec((images,), tf.int32),
+        tf.TensorSpec((images,), tf.float32),
+    ]
+    count = {"train": 2, "evaluate": 3, "predict": 1}[part]
+    function = strategy.on_core(getattr(trainer._step, part))
+    return config.precision, function, specs[:count]
+
+
+def lower(function, specs):
+    """Returns the StableHLO text of a program."""
+    text = function.experimental_get_compiler_ir(*specs)(stage="stablehlo")
+    # The only operation of another dialect, which does not change values.
+    return re.sub(
+        r"mhlo\.copy (%\S+) : (tensor<[^>]*>)",
+        r"stablehlo.reshape \1 : (\2) -> \2",
+        text,
     )
 
 
 def measure(program, quick):
     """Compiles a program and returns its cost and memory on one core."""
-    import jax
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax._src.lib import xla_client
@@ -178,131 +179,80 @@ def measure(program, quick):
     if quick:
         options.executable_build_options.exec_time_optimization_effort = -1.0
     module = ir.Module.parse(program, mlir.make_ir_context())
-    start = time.process_time()
-    try:
-        compiled = devices[0].client.compile(
-            module, xla_client.DeviceList(tuple(devices)), options
-        )
-    except jax.errors.JaxRuntimeError as error:
-        return {"error": str(error).splitlines()[0]}
-    seconds = time.process_time() - start
-    cost, memory = (
-        compiled.cost_analysis(),
-        compiled.get_compiled_memory_stats(),
+    compiled = devices[0].client.compile(
+        module, xla_client.DeviceList(tuple(devices)), options
     )
+    memory = compiled.get_compiled_memory_stats()
     return {
-        "all_reduces": program.count("stablehlo.all_reduce"),
-        "compile_cpu_seconds": seconds,
-        "flops": cost["flops"],
-        "bytes_accessed": cost["bytes accessed"],
-        "argument_bytes": memory.argument_size_in_bytes,
-        "temporary_bytes": memory.temp_size_in_bytes,
-        "code_bytes": memory.generated_code_size_in_bytes,
+        "sums": program.count("stablehlo.all_reduce"),
+        "flops": compiled.cost_analysis()["flops"],
+        "bytes": compiled.cost_analysis()["bytes accessed"],
+        "memory": memory.argument_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.generated_code_size_in_bytes,
     }
 
 
 def table_row(row, base):
     """Returns a table line; `base` is the row of the primary loss alone."""
-    network = f"{row['model']}, {row['precision']}, {row['batch_per_core']}"
-    cells = [network, row["loss"]]
-    if "error" in row:
-        cells.append(f"no: {row['error']}")
-        return f"| {' | '.join(cells)} |" + " - |" * 12
-    cells += [
-        "yes",
-        f"{row['all_reduces']}",
-        f"{row['compile_cpu_seconds']:.0f}",
+    seconds = max(row["flops"] / FLOPS_A_SECOND, row["bytes"] / BYTES_A_SECOND)
+    cells = [
+        f"{row['network']}, {row['precision']}, {RECIPES[row['network']][-1]}",
+        row["program"],
+        row["sums"],
         f"{row['flops'] / 1e9:.1f}",
-        f"{row['bytes_accessed'] / 1e9:.3f}",
-        f"{_seconds(row) * 1e3:.2f}",
+        f"{row['bytes'] / 1e9:.3f}",
+        f"{seconds * 1e3:.2f}",
+        f"{row['memory'] / 2**20:.1f}",
     ]
-    cells += [f"{size / 2**20:.1f}" for size in _memory(row)]
-    if row is base or "error" in base:
-        return f"| {' | '.join(cells)} |" + " - |" * 4
-    quantities = (
-        lambda row: row["flops"],
-        lambda row: row["bytes_accessed"],
-        _seconds,
-        lambda row: sum(_memory(row)),
-    )
-    cells += [f"{part(row) / part(base) - 1:+.3%}" for part in quantities]
-    return f"| {' | '.join(cells)} |"
-
-
-def _seconds(row):
-    return max(
-        row["flops"] / FLOPS_A_SECOND, row["bytes_accessed"] / BYTES_A_SECOND
-    )
-
-
-def _memory(row):
-    return [row[f"{kind}_bytes"] for kind in ("argument", "temporary", "code")]
-
-
-def parse_flags():
-    """Reads the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    names = [name for name in RECIPES if name != TINY]
-    parser.add_argument("--models", nargs="+", choices=names, default=names)
-    parser.add_argument("--primary", choices=losses.PRIMARY, default="nll")
-    parser.add_argument(
-        "--secondaries",
-        nargs="*",
-        choices=losses.SECONDARY,
-        default=list(losses.SECONDARY),
-    )
-    parser.add_argument(
-        "--precision", help="instead of the recipe's, such as mixed_bfloat16"
-    )
-    parser.add_argument("--batch_per_core", type=int, help="the recipe's")
-    parser.add_argument("--tiny", action="store_true", help="WRN-10-1 alone")
-    parser.add_argument("--quick", action="store_true", help="optimise less")
-    parser.add_argument("--json", type=pathlib.Path, help="keeps the rows")
-    flags = parser.parse_args()
-    if flags.tiny:
-        flags.models = [TINY]
-    return flags
+    for name in ("flops", "bytes", "memory"):
+        added = row["program"].startswith(base["program"] + " +")
+        cells.append(f"{row[name] / base[name] - 1:+.3%}" if added else "-")
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def main():
-    """Prints the table; exits with an error if a step does not compile."""
-    flags = parse_flags()
+    """Prints the table, one row per program."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    networks, secondaries = list(RECIPES), list(losses.SECONDARY)
+    parser.add_argument(
+        "--networks", nargs="+", choices=networks, default=networks[:2]
+    )
+    parser.add_argument(
+        "--secondaries", nargs="*", choices=secondaries, default=secondaries
+    )
+    parser.add_argument("--quick", action="store_true", help="optimise less")
+    parser.add_argument("--json", type=pathlib.Path, help="keeps the rows")
+    flags = parser.parse_args()
     if importlib.util.find_spec("libtpu") is None:
         sys.exit('libtpu is missing: pip install -e ".[tpu-check]"')
     rows = []
     if flags.json and flags.json.exists():
         rows = json.loads(flags.json.read_text())
-        rows = [row for row in rows if "error" not in row]
-    failed = False
     print(HEADER, flush=True)
-    for name in flags.models:
-        batch = flags.batch_per_core or RECIPES[name][-1]
-        precision = flags.precision or recipe(name).precision
+    for network in flags.networks:
+        programs = {"train nll": ("train", None)}
+        for secondary in flags.secondaries:
+            programs[f"train nll + {secondary}"] = ("train", secondary)
+        programs["evaluate nll + sb_ece"] = ("evaluate", "sb_ece")
+        programs["predict"] = ("predict", None)
         base = None
-        for secondary in (None, *flags.secondaries):
-            case = {
-                "model": name,
-                "loss": " + ".join(filter(None, (flags.primary, secondary))),
-                "batch_per_core": batch,
-                "precision": precision,
-                "quick": flags.quick,
-            }
+        for program, arguments in programs.items():
+            case = {"network": network, "program": program}
+            case["quick"] = flags.quick
             row = next((r for r in rows if r.items() >= case.items()), None)
             if row is None:
-                config = recipe(name)
-                config.precision = precision
-                config.loss.primary = flags.primary
-                config.loss.secondary = secondary
-                row = {**case, **measure(lower(config, batch), flags.quick)}
+                made = make_program(network, *arguments)
+                case["precision"], function, specs = made
+                text = lower(function, specs)
+                row = {**case, **measure(text, flags.quick)}
                 rows.append(row)
+                if flags.json:
+                    flags.json.write_text(json.dumps(rows, indent=2))
             base = base or row
-            failed = failed or "error" in row
             print(table_row(row, base), flush=True)
-            if flags.json:
-                flags.json.write_text(json.dumps(rows, indent=2))
-    sys.exit(failed)
 
 
 if __name__ == "__main__":

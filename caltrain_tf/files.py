@@ -1,7 +1,7 @@
-"""Atomic writes of files, on a disk or in a bucket.
+"""Paths and atomic writes, on a disk or in a bucket such as `gs://bucket/run`.
 
-Paths are local or in a bucket, such as `gs://bucket/run`. Both become
-`etils.epath.Path`, which has the methods of `pathlib.Path`.
+Every path becomes an `etils.epath.Path`, which has the methods of
+`pathlib.Path`.
 """
 
 import os
@@ -30,9 +30,6 @@ class _MemoryPath(gpath.PosixGPath):
 def as_path(path):
     """Returns a path as an `epath.Path`.
 
-    Args:
-        path: A string, which may begin with `gs://`, or a path.
-
     Example:
         >>> (as_path("gs://bucket/run") / "results.json").parent
         PosixGPath('gs://bucket/run')
@@ -41,14 +38,7 @@ def as_path(path):
 
 
 def write_bytes(path, content):
-    """Writes a file atomically: completely or not at all.
-
-    Missing folders are created.
-
-    Args:
-        path: A local path, or one in a bucket.
-        content: The bytes.
-    """
+    """Writes a file completely or not at all; creates missing folders."""
     path = as_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Another suffix, so that a partial file is never taken for a complete one.
@@ -64,10 +54,6 @@ def write_bytes(path, content):
 
 def write_text(path, text):
     """Writes a text in UTF-8, as `write_bytes` does.
-
-    Args:
-        path: A local path, or one in a bucket.
-        text: The text.
 
     Example:
         >>> import tempfile

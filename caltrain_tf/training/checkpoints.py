@@ -1,8 +1,10 @@
 """Checkpoints, from which a killed, preempted or interrupted run resumes."""
 
 import contextlib
+import dataclasses
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -10,13 +12,13 @@ import socket
 import tempfile
 import threading
 import time
-import warnings
+import urllib.request
 
 import tensorflow as tf
 
+from caltrain_tf import checks
+
 _NEWEST, _BEST = "ckpt", "best"
-# The name of TensorFlow's own entry in every checkpoint.
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # Only these errors mean that files are damaged or missing. Any other, such as
 # a bucket that does not answer, says nothing about the files.
 _DAMAGE = (
@@ -24,29 +26,25 @@ _DAMAGE = (
     tf.errors.NotFoundError,
     tf.errors.OutOfRangeError,
 )
+# Google's machines learn here, and only here, that they are being preempted.
+_METADATA = "http://metadata.google.internal/computeMetadata/v1/instance"
 
 
+@dataclasses.dataclass
 class Position:
-    """The progress of a run, saved inside the checkpoint as JSON.
+    """The progress of a run, saved inside the checkpoint as JSON."""
 
-    Attributes:
-        epoch: Number of finished epochs.
-        step: Number of finished optimizer steps.
-        step_in_epoch: Number of finished steps of the current epoch.
-        sums: Sums of the loss terms over the current epoch, by its parts.
-    """
+    epoch: int = 0  # Finished epochs.
+    step: int = 0  # Finished steps, of all epochs.
+    step_in_epoch: int = 0
+    # Sums of the loss terms over the current epoch, by its phases.
+    sums: dict = dataclasses.field(default_factory=dict)
 
-    def __init__(self):
-        self.epoch = 0
-        self.step = 0
-        self.step_in_epoch = 0
-        self.sums = {}
-
-    def advance(self, part, steps, terms):
-        """Counts steps and adds their loss terms to a part of the epoch."""
+    def advance(self, phase, steps, terms):
+        """Counts steps and adds their loss terms to a phase of the epoch."""
         self.step += steps
         self.step_in_epoch += steps
-        sums = self.sums.setdefault(part, {})
+        sums = self.sums.setdefault(phase, {})
         for name, values in terms.items():
             # One by one, so that the sum does not depend on the executions.
             for value in values:
@@ -76,18 +74,9 @@ class Checkpoints:
             there is one to fall back to.
         chief: Whether this process writes into the folder. Other workers have
             to take part in saving, and write to a temporary folder.
-
-    Attributes:
-        position: The `Position`, which `restore` sets.
-        is_writing: Whether a checkpoint is being written.
     """
 
     def __init__(self, folder, variables, keep=3, chief=True):
-        if keep < 2:
-            raise ValueError(
-                "`keep` must be at least 2: a damaged checkpoint needs one "
-                f"before it. Received: keep={keep}"
-            )
         self.folder = folder and os.fspath(folder)
         self.position = Position()
         self.is_writing = False
@@ -100,12 +89,8 @@ class Checkpoints:
             position=self._position,
             **{name: _raw(values) for name, values in variables.items()},
         )
-        self._thrown_away = None
-        if folder is not None and not chief:
-            self._thrown_away = tempfile.mkdtemp()
-        written = self._thrown_away or self.folder
-        self._folders = {_NEWEST: written, _BEST: f"{written}/{_BEST}"}
-        self._keep = {_NEWEST: keep, _BEST: 1}
+        self._temporary = None if chief else tempfile.mkdtemp()
+        self._keep = {_NEWEST: checks.count("keep", keep, low=2), _BEST: 1}
         self._managers = {}
 
     def save(self):
@@ -114,19 +99,16 @@ class Checkpoints:
         self._started = time.monotonic()
 
     def save_best(self):
-        """Starts to write the best checkpoint and then removes the old one."""
+        """Writes the best checkpoint and then removes the old one."""
         self._save(_BEST)
+        self.wait()
 
     def age(self):
         """Returns the seconds since the last `save`, or since the start."""
         return time.monotonic() - self._started
 
     def restore(self):
-        """Restores the newest checkpoint that is not damaged.
-
-        Returns:
-            Its path, or None if there is none.
-        """
+        """Restores the newest whole checkpoint; returns its path, or None."""
         if self.folder is None:
             return None
         path = _restore_newest(self.folder, _NEWEST, self._checkpoint)
@@ -146,13 +128,15 @@ class Checkpoints:
         """Waits, and removes the temporary folder of a worker."""
         if self._last is not None:
             self._checkpoint.sync()
-        if self._thrown_away:
-            shutil.rmtree(self._thrown_away, ignore_errors=True)
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _save(self, name):
         if self.folder is None:
             return
-        folder, keep = self._folders[name], self._keep[name]
+        folder, keep = self._temporary or self.folder, self._keep[name]
+        if name == _BEST:
+            folder = os.path.join(folder, _BEST)
         if name not in self._managers:
             self._managers[name] = tf.train.CheckpointManager(
                 self._checkpoint, folder, keep, checkpoint_name=name
@@ -194,10 +178,7 @@ def restore_model(folder, model, which="newest"):
         The path of the checkpoint.
     """
     places = {"newest": (folder, _NEWEST), "best": (f"{folder}/best", _BEST)}
-    if which not in places:
-        raise ValueError(
-            f'`which` must be "newest" or "best". Received: which={which!r}'
-        )
+    checks.choice("which", which, places)
     checkpoint = tf.train.Checkpoint(model=_raw(model.weights))
     path = _restore_newest(*places[which], checkpoint)
     if path is None:
@@ -216,18 +197,13 @@ class Preempted(SystemExit):
 
 
 class StopSignal:
-    """A context that records SIGTERM instead of ending the process.
+    """A context that records that the run is to stop, in `received`.
 
-    A preempted machine receives SIGTERM. A second SIGTERM ends the process at
-    once, even if TensorFlow does not return. Only the main thread of a program
-    can handle signals; in other threads the context does nothing.
-
-    Args:
-        saves: Whether the run writes checkpoints. Ctrl-C is then recorded too,
-            and a second Ctrl-C interrupts.
-
-    Attributes:
-        received: The number of the signal, or None.
+    SIGTERM comes from a preempted machine or its scheduler; a second one ends
+    the process at once, even if TensorFlow does not return. On a machine of
+    Google's cloud, its notice of preemption counts as well. With `saves`,
+    Ctrl-C is recorded too, and a second Ctrl-C interrupts. Only the main thread
+    of a program can handle signals.
     """
 
     def __init__(self, saves=True):
@@ -237,6 +213,8 @@ class StopSignal:
 
     def __enter__(self):
         """Installs the signal handlers."""
+        if _is_on_google_cloud():
+            threading.Thread(target=self._await_notice, daemon=True).start()
         if threading.current_thread() is not threading.main_thread():
             return self
         for number in self._numbers:
@@ -265,7 +243,6 @@ class StopSignal:
         raise Preempted
 
     def _note(self, number, frame):
-        del frame
         if number == signal.SIGINT:
             if self.received is not None:
                 raise KeyboardInterrupt
@@ -274,6 +251,23 @@ class StopSignal:
                 2, b"\nStopping after this step; Ctrl-C again stops at once.\n"
             )
         self.received = number
+
+    def _await_notice(self):
+        """Waits for the notice, which does not count as a first SIGTERM."""
+        request = urllib.request.Request(
+            f"{_METADATA}/preempted?wait_for_change=true",
+            headers={"Metadata-Flavor": "Google"},
+        )
+        # Without an answer, SIGTERM still comes.
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(request) as answer:
+                if answer.read() == b"TRUE":
+                    self.received = signal.SIGTERM
+
+
+def _is_on_google_cloud():
+    vendor = pathlib.Path("/sys/class/dmi/id/sys_vendor")
+    return vendor.exists() and vendor.read_text().strip() == "Google"
 
 
 def _end_at_second(reader):
@@ -316,53 +310,45 @@ def _restore_newest(folder, name, checkpoint):
 
     Returns None only if the folder has no checkpoints at all.
     """
-    device = _io_device()
+    device, path = _io_device(), folder
     options = tf.train.CheckpointOptions(experimental_io_device=device)
     try:
         paths = _oldest_first(folder, name)
-    except tf.errors.OpError as error:
-        raise _unreadable(folder, error) from error
-    for path in reversed(paths):
-        try:
-            # Reads the table of contents before any variable is changed. This
-            # operation has errors of the right type; TensorFlow's reader in
-            # Python has not.
-            with tf.device(device):
-                tf.raw_ops.RestoreV2(
-                    prefix=path,
-                    tensor_names=[_OBJECT_GRAPH],
-                    shape_and_slices=[""],
-                    dtypes=[tf.string],
-                )
-            status = checkpoint.restore(path, options).expect_partial()
-            status.assert_existing_objects_matched()
-            return path
-        except (AssertionError, ValueError) as error:
-            raise ValueError(
-                f"The checkpoint {path} is of another model or optimizer: "
-                f"{str(error).splitlines()[0]}"
-            ) from error
-        except _DAMAGE as error:
-            warnings.warn(
-                f"The checkpoint {path} is damaged and passed over: "
-                f"{_reason(error)}",
-                stacklevel=4,
-            )
-        except (OSError, tf.errors.OpError) as error:
-            raise _unreadable(path, error) from error
+        for path in reversed(paths):
+            try:
+                # Reads the table of contents before any variable is changed.
+                # This operation has errors of the right type; TensorFlow's
+                # reader in Python has not.
+                with tf.device(device):
+                    tf.raw_ops.RestoreV2(
+                        prefix=path,
+                        tensor_names=["_CHECKPOINTABLE_OBJECT_GRAPH"],
+                        shape_and_slices=[""],
+                        dtypes=[tf.string],
+                    )
+                status = checkpoint.restore(path, options).expect_partial()
+                status.assert_existing_objects_matched()
+                return path
+            except _DAMAGE as error:
+                reason = _reason(error)
+                checks.warn(f"{path} is damaged and passed over: {reason}")
+    except (AssertionError, ValueError) as error:
+        raise ValueError(
+            f"The checkpoint {path} is of another model or optimizer: "
+            f"{_reason(error)}"
+        ) from error
+    except (OSError, tf.errors.OpError) as error:
+        raise OSError(
+            f"{path} cannot be read now, which says nothing about what is in "
+            f"it. Try again later. Cause: {type(error).__name__}: "
+            f"{_reason(error)}"
+        ) from error
     if paths:
         raise ValueError(
             "All checkpoints of the run are damaged. Remove them to begin "
             f"anew. Received: folder={os.fspath(folder)!r}"
         )
     return None
-
-
-def _unreadable(path, error):
-    return OSError(
-        f"{path} cannot be read now, which says nothing about what is in it. "
-        f"Try again later. Cause: {type(error).__name__}: {_reason(error)}"
-    )
 
 
 def _reason(error):

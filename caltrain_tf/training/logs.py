@@ -27,8 +27,8 @@ class MetricsLog:
         self.writes = writes and path is not None
         self.rows = []
         if self.path is not None and self.path.exists():
-            for line in self.path.read_text().splitlines():
-                self.rows.append(json.loads(line))
+            lines = self.path.read_text().splitlines()
+            self.rows = [json.loads(line) for line in lines]
 
     def rewind(self, step):
         """Removes the rows after a step."""
@@ -39,6 +39,12 @@ class MetricsLog:
         """Adds a row, which must have a `step`."""
         self.rows.append(row)
         self._write()
+
+    def lowest(self, name):
+        """Returns the lowest logged value that is a number, or infinity."""
+        values = [row.get(name) for row in self.rows]
+        values = [v for v in values if v is not None and not math.isnan(v)]
+        return min(values, default=math.inf)
 
     def _write(self):
         # The whole file, a few kilobytes, because buckets cannot append.
@@ -54,11 +60,11 @@ class Summaries:
     """
 
     def __init__(self, folder=None):
-        if folder is None:
-            self._writer = tf.summary.create_noop_writer()
-        else:
-            self._writer = tf.summary.create_file_writer(folder)
         self._writes = folder is not None
+        if self._writes:
+            self._writer = tf.summary.create_file_writer(folder)
+        else:
+            self._writer = tf.summary.create_noop_writer()
 
     def scalars(self, values, step):
         """Writes scalars by name."""
@@ -70,23 +76,16 @@ class Summaries:
                 tf.summary.scalar(name, value)
 
     def image(self, name, image, step):
-        """Writes an image.
+        """Writes the bytes of a PNG file, or an array of pixels.
 
         Args:
             name: Name of the image.
-            image: The bytes of a PNG file, or an array `(height, width,
-                channels)` of uint8 or of floats in [0, 1], with 1, 3 or 4
-                channels.
+            image: The bytes, or `(height, width, channels)` of uint8 or of
+                floats in [0, 1], with 1, 3 or 4 channels.
             step: The step to which the image belongs.
         """
         if isinstance(image, bytes):
             image = tf.io.decode_png(image)
-        image = tf.convert_to_tensor(image)
-        if image.shape.rank != 3 or image.shape[-1] not in (1, 3, 4):
-            raise ValueError(
-                "`image` must be PNG bytes or an array (height, width, "
-                f"channels). Received: shape={tuple(image.shape)}"
-            )
         with self._writer.as_default(step=step):
             tf.summary.image(name, image[tf.newaxis])
 
@@ -107,20 +106,12 @@ class Summaries:
         self._writer.close()
 
 
-def progress_bar(total_steps, first_step=0, text="", shown=True):
-    """Returns a `tqdm` bar on standard error, over the steps of a run.
-
-    Args:
-        total_steps: Number of steps of the whole run.
-        first_step: Number of steps that are already done.
-        text: Text before the bar.
-        shown: Whether to show the bar.
-    """
+def progress_bar(total_steps, first_step=0, shown=True):
+    """Returns a `tqdm` bar on standard error, over the steps of a run."""
     is_terminal = sys.stderr.isatty()
     return tqdm.tqdm(
         total=total_steps,
         initial=first_step,
-        desc=text,
         unit="step",
         disable=not shown,
         dynamic_ncols=True,
@@ -152,13 +143,8 @@ def epoch_text(row, epochs):
 
 
 def format_time(seconds):
-    """Returns seconds as a short text.
-
-    Example:
-        >>> format_time(59), format_time(61), format_time(3600 * 26)
-        ('59s', '1m01s', '26h00m')
-    """
-    seconds = int(round(seconds))
+    """Returns seconds as a short text: 59s, 1m01s or 26h00m."""
+    seconds = round(seconds)
     if seconds < 60:
         return f"{seconds}s"
     if seconds < 3600:
@@ -167,10 +153,7 @@ def format_time(seconds):
 
 
 def _line(row):
-    values = {
-        key: None
-        if isinstance(value, float) and not math.isfinite(value)
-        else value
-        for key, value in row.items()
-    }
-    return json.dumps(values, allow_nan=False) + "\n"
+    for key, value in row.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            row = {**row, key: None}
+    return json.dumps(row, allow_nan=False) + "\n"

@@ -38,7 +38,7 @@ class RunFolder:
 
     def __init__(self, path, config=None, chief=True):
         self.path = os.fspath(path)
-        self.config = _as_json_types({} if config is None else config)
+        self.config = _as_json_types(config or {})
         self.chief = chief
         self._lock = None
 
@@ -54,7 +54,9 @@ class RunFolder:
                 f"`output_dir`. Received: {self.path!r}"
             ) from error
         if "://" not in self.path:
-            self._lock = _acquire(self.path)
+            self._lock = _acquire(self.path, timeout=0)
+            lock_file = pathlib.Path(self._lock.lock_file)
+            lock_file.write_text(f"pid {os.getpid()}\n")
         try:
             file = files.as_path(self.file("config.json"))
             if file.exists():
@@ -101,62 +103,35 @@ def check_config(path, config):
 
 
 def wait_until_free(path, seconds):
-    """Waits until no process holds a run's folder, or until a timeout.
-
-    Args:
-        path: The folder.
-        seconds: The longest time to wait.
-    """
-    if not os.path.exists(os.path.join(path, ".lock")):
-        return
-    try:
-        with _lock_of(path).acquire(-1 if seconds == math.inf else seconds):
-            pass
-    except filelock.Timeout:
-        pass
-    except OSError as error:
-        raise _no_locks(path, error) from error
+    """Waits until no process holds a run's folder; an error after `seconds`."""
+    if os.path.exists(os.path.join(path, ".lock")):
+        _acquire(path, -1 if seconds == math.inf else seconds).release()
 
 
-def _lock_of(path):
+def _acquire(path, timeout):
+    file = os.path.join(path, ".lock")
     # A lock belongs to the process, whichever thread acquires or releases it.
-    return filelock.FileLock(os.path.join(path, ".lock"), thread_local=False)
-
-
-def _acquire(path):
-    lock = _lock_of(path)
-    file = pathlib.Path(lock.lock_file)
+    lock = filelock.FileLock(file, thread_local=False)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=timeout)
     except filelock.Timeout:
-        holder = file.read_text().strip()
+        holder = pathlib.Path(file).read_text().strip()
         raise ValueError(
             f"The folder {path!r} is in use by another process"
             f"{f' ({holder})' if holder else ''}. Wait for its end, or take "
             "another `output_dir`."
         ) from None
     except OSError as error:
-        raise _no_locks(path, error) from error
-    file.write_text(f"pid {os.getpid()}\n")
+        raise ValueError(
+            f"The folder cannot be locked: {error.strerror}. Network file "
+            "systems may have no locks. Take another `output_dir`. "
+            f"Received: {os.fspath(path)!r}"
+        ) from error
     return lock
 
 
-def _no_locks(path, error):
-    return ValueError(
-        f"The folder cannot be locked: {error.strerror}. Network file systems "
-        "may have no locks. Take another `output_dir`. "
-        f"Received: {os.fspath(path)!r}"
-    )
-
-
 def _as_json_types(config):
-    try:
-        return json.loads(json.dumps(config, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`config` must be of JSON types: {error}. "
-            f"Received: config={config!r}"
-        ) from error
+    return json.loads(json.dumps(config, allow_nan=False))
 
 
 def _flat(config, prefix=""):

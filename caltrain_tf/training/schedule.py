@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from caltrain_tf import checks
+
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -43,30 +45,21 @@ class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
         name="WarmUpStepDecay",
     ):
         super().__init__()
-        decay_epochs = list(decay_epochs)
-        for argument, value, good in (
-            ("base_learning_rate", base_learning_rate, base_learning_rate > 0),
-            ("steps_per_epoch", steps_per_epoch, steps_per_epoch > 0),
-            ("decay_ratio", decay_ratio, 0 < decay_ratio <= 1),
-        ):
-            if not good:
-                raise ValueError(
-                    f"`{argument}` must be positive, and a ratio at most 1. "
-                    f"Received: {argument}={value}"
-                )
-        starts = [warmup_epochs, *decay_epochs]
-        if warmup_epochs < 0 or starts != sorted(starts):
+        self.base_learning_rate = checks.number(
+            "base_learning_rate", base_learning_rate, low=0
+        )
+        self.steps_per_epoch = checks.count("steps_per_epoch", steps_per_epoch)
+        self.decay_ratio = checks.number("decay_ratio", decay_ratio, low=0)
+        self.decay_epochs = list(decay_epochs)
+        self.warmup_epochs = warmup_epochs
+        self.name = name
+        starts = [0, warmup_epochs, *decay_epochs]
+        if starts != sorted(starts):
             raise ValueError(
                 "`decay_epochs` must ascend and come after `warmup_epochs`, "
                 f"which is at least 0. Received: decay_epochs={decay_epochs}, "
                 f"warmup_epochs={warmup_epochs}"
             )
-        self.base_learning_rate = base_learning_rate
-        self.steps_per_epoch = steps_per_epoch
-        self.decay_ratio = decay_ratio
-        self.decay_epochs = decay_epochs
-        self.warmup_epochs = warmup_epochs
-        self.name = name
 
     def __call__(self, step):
         """Returns the rate of an optimizer step, counted from 0."""
@@ -77,11 +70,9 @@ class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
         if warmup_steps > 0:
             rate = rate * ops.minimum(step / warmup_steps, 1.0)
         for count, epoch in enumerate(self.decay_epochs, start=1):
-            rate = ops.where(
-                step >= epoch * self.steps_per_epoch,
-                self.base_learning_rate * self.decay_ratio**count,
-                rate,
-            )
+            decayed = self.base_learning_rate * self.decay_ratio**count
+            start = epoch * self.steps_per_epoch
+            rate = ops.where(step >= start, decayed, rate)
         return rate
 
     def get_config(self):

@@ -5,6 +5,7 @@ contains the loop around it.
 """
 
 import inspect
+import operator
 
 import keras
 import tensorflow as tf
@@ -21,27 +22,12 @@ class Step:
     The model is called as a pure function of its weights and its state (moving
     statistics, seeds). The new state is assigned to the variables afterwards.
 
-    The loss is a vector of named terms. Each is divided by the number of
-    replicas, so that the sum over replicas is the term of the global batch.
-    Keras losses divide by it themselves; the parts of a composite loss, the
-    regularisation losses of the model and l2 are divided here.
-
-    Args:
-        model: A built Keras model, made in the strategy's scope.
-        loss: A `keras.losses.Loss`. If it has `terms(y_true, y_pred, weight)`,
-            like `CompositeLoss`, its parts are reported too.
-        optimizer: A built Keras optimizer, made in the strategy's scope.
-        l2: Factor of the sum of squares of the penalised variables.
-        l2_on: Names of the penalised variables, or None for all.
-        clip_norm: Largest global norm of the global gradient, or None.
-        jit_compile: Whether to compile with XLA.
-        train_metrics: Keras metrics that training updates.
-        eval_metrics: Keras metrics that evaluation updates.
-
-    Attributes:
-        names: The names of the terms that `train` returns.
-        eval_names: The names of the terms that `evaluate` returns.
-        compiled_part: The part that XLA compiles; see `compiled_part`.
+    The loss is a vector of named terms, `names` in training and `eval_names` in
+    evaluation: those of `CompositeLoss.terms`, or the loss alone, and l2. Each
+    is divided by the number of replicas, so that the sum over replicas is the
+    term of the global batch. Keras losses divide by it themselves; the parts of
+    a composite loss, the regularisation losses of the model and l2 are divided
+    here. The arguments are those of `Trainer`.
     """
 
     def __init__(
@@ -63,8 +49,8 @@ class Step:
         self.l2 = l2
         self.l2_on = l2_on
         self.clip_norm = clip_norm
-        self.train_metrics = list(train_metrics)
-        self.eval_metrics = list(eval_metrics)
+        self.train_metrics = train_metrics
+        self.eval_metrics = eval_metrics
         self.scales_loss = isinstance(
             optimizer, keras.optimizers.LossScaleOptimizer
         )
@@ -72,10 +58,11 @@ class Step:
         parts = ("primary_loss", "secondary_loss") if self.has_parts else ()
         self.eval_names = ("loss", *parts)
         self.names = (*self.eval_names, *(("l2_loss",) if l2 else ()))
-        parameters = inspect.signature(model.call).parameters
-        self.passes_training = "training" in parameters or any(
-            parameter.kind is parameter.VAR_KEYWORD
-            for parameter in parameters.values()
+        parameters = inspect.signature(model.call).parameters.values()
+        self.takes_training = any(
+            parameter.name == "training"
+            or parameter.kind is parameter.VAR_KEYWORD
+            for parameter in parameters
         )
         self.compiled_part = compiled_part(model, loss, jit_compile)
         self._infer = self._forward
@@ -91,24 +78,20 @@ class Step:
             self.predict = _compiled(self.predict)
 
     def train(self, x, y, weight=None):
-        """Takes one optimizer step.
-
-        Args:
-            x: Inputs of this replica.
-            y: Labels of this replica.
-            weight: Weights of the examples, or None.
-
-        Returns:
-            The terms of the loss, to be summed over the replicas.
-        """
+        """Takes one optimizer step; returns the terms of the loss."""
         weights = _values(self.model.trainable_variables)
-        state = _read_state(self.model.non_trainable_variables)
+        variables = self.model.non_trainable_variables
+        state = _move_seeds(variables, _values(variables), operator.add)
         loss_scale = self.optimizer.scale_loss(tf.ones([]))
         gradients, terms, logits, state = self._gradients(
             weights, state, loss_scale, x, y, weight
         )
         self._apply(gradients)
-        _write_state(self.model.non_trainable_variables, state)
+        state = _move_seeds(variables, state, operator.sub)
+        for variable, value in zip(
+            variables, _mean_over_replicas(state), strict=True
+        ):
+            variable.assign(value)
         for metric in self.train_metrics:
             metric.update_state(y, logits, sample_weight=weight)
         return terms
@@ -147,7 +130,7 @@ class Step:
         )[0]
 
     def _forward(self, weights, state, x, training):
-        options = {"training": training} if self.passes_training else {}
+        options = {"training": training} if self.takes_training else {}
         outputs, state, losses = self.model.stateless_call(
             weights, state, x, return_losses=True, **options
         )
@@ -231,32 +214,28 @@ class Step:
             for variable in optimizer.variables
             if variable.name.endswith("gradient_accumulator")
         ]
-        # Without this, Keras would add its own condition.
-        optimizer.gradient_accumulation_steps = None
 
         def accumulate():
-            for accumulator, gradient in zip(
-                accumulators, gradients, strict=True
-            ):
-                update(accumulator.value, _add, args=(gradient,))
+            for sums, gradient in zip(accumulators, gradients, strict=True):
+                update(sums.value, _add, args=(gradient,))
             update(optimizer.iterations.value, _add, args=(1,))
 
+        def apply_on_replica(gradients):
+            means = [
+                (gradient + sums) / every
+                for gradient, sums in zip(gradients, accumulators, strict=True)
+            ]
+            optimizer.apply(means, self.model.trainable_variables)
+
         def apply():
-            def on_replica(gradients):
-                means = [
-                    (gradient + accumulator) / every
-                    for gradient, accumulator in zip(
-                        gradients, accumulators, strict=True
-                    )
-                ]
-                optimizer.apply(means, self.model.trainable_variables)
-
             strategy.extended.call_for_each_replica(
-                on_replica, args=(gradients,)
+                apply_on_replica, args=(gradients,)
             )
-            for accumulator in accumulators:
-                update(accumulator.value, lambda value: value.assign(0 * value))
+            for sums in accumulators:
+                update(sums.value, lambda value: value.assign(0 * value))
 
+        # With this, Keras would add its own condition.
+        optimizer.gradient_accumulation_steps = None
         try:
             is_last = (optimizer.iterations + 1) % every == 0
             tf.cond(is_last, apply, accumulate)
@@ -281,14 +260,6 @@ def compiled_part(model, loss, jit_compile):
     | several | no | the gradients, with the loss |
     | several | yes | the model's forward pass, and so its backward pass |
     | several, synchronized normalization | - | nothing |
-
-    Args:
-        model: The Keras model.
-        loss: The loss, which communicates if its `cross_replica` is true.
-        jit_compile: Whether to compile with XLA at all.
-
-    Returns:
-        The name of the compiled part.
     """
     strategy = tf.distribute.get_strategy()
     if not jit_compile or isinstance(strategy, tf.distribute.TPUStrategy):
@@ -317,43 +288,29 @@ def _values(variables):
     return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
-def _read_state(variables):
-    """Returns the non-trainable values, with a different seed per replica."""
-    return [
-        value + _seed_offset(variable) if _is_seed(variable) else value
-        for variable, value in zip(variables, _values(variables), strict=True)
-    ]
+def _move_seeds(variables, state, move):
+    """Adds the replica's distance to the seeds in `state`, or subtracts it."""
+    context = tf.distribute.get_replica_context()
+    moved = []
+    for variable, value in zip(variables, state, strict=True):
+        if variable.name == "seed_generator_state":
+            replica = tf.cast(context.replica_id_in_sync_group, value.dtype)
+            distance = [replica * _SEED_STRIDE, tf.zeros_like(replica)]
+            value = move(value, tf.stack(distance))
+        moved.append(value)
+    return moved
 
 
-def _write_state(variables, state):
-    """Assigns the new state after a step, the same on all replicas.
+def _mean_over_replicas(state):
+    """Averages floats, such as the statistics of BatchNormalization.
 
-    Floats, such as the statistics of BatchNormalization, are averaged over the
-    replicas. Keras would keep different statistics on every replica, and save
-    only those of the first replica.
+    Keras would keep different statistics on every replica, and save only those
+    of the first replica.
     """
     context = tf.distribute.get_replica_context()
-    state = list(state)
-    floats = [
-        index
-        for index, variable in enumerate(variables)
-        if tf.as_dtype(variable.dtype).is_floating
-    ]
+    floats = [i for i, value in enumerate(state) if value.dtype.is_floating]
     if context.num_replicas_in_sync > 1 and floats:
         means = context.all_reduce("MEAN", [state[i] for i in floats])
         for index, mean in zip(floats, means, strict=True):
             state[index] = mean
-    for variable, value in zip(variables, state, strict=True):
-        if _is_seed(variable):
-            value = value - _seed_offset(variable)
-        variable.assign(value)
-
-
-def _seed_offset(variable):
-    context = tf.distribute.get_replica_context()
-    replica = tf.cast(context.replica_id_in_sync_group, variable.dtype)
-    return tf.stack([replica * _SEED_STRIDE, tf.zeros_like(replica)])
-
-
-def _is_seed(variable):
-    return variable.name == "seed_generator_state"
+    return state

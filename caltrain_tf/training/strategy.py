@@ -3,17 +3,13 @@
 import contextlib
 import glob
 import inspect
-import json
 import os
 import shutil
-import warnings
 
 import tensorflow as tf
 
-_OWN_SHARDING = (
-    tf.data.experimental.AutoShardPolicy.FILE,
-    tf.data.experimental.AutoShardPolicy.DATA,
-)
+from caltrain_tf import checks
+
 # Batches prefetched while a step runs. This is not left to autotuning, because
 # the end of an epoch would wait for the autotuning thread.
 _BATCHES_AHEAD = 2
@@ -44,20 +40,19 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
         >>> strategy.num_replicas_in_sync
         1
     """
-    if tpu is not None and (num_gpus is not None or multi_worker):
+    if (tpu, num_gpus, multi_worker or None).count(None) < 2:
         raise ValueError(
-            "`tpu` goes with neither `num_gpus` nor `multi_worker`. Received: "
-            f"tpu={tpu!r}, num_gpus={num_gpus}, multi_worker={multi_worker}"
-        )
-    if multi_worker and num_gpus is not None:
-        raise ValueError(
-            "`multi_worker` uses every GPU that a machine shows; hide some "
-            "with CUDA_VISIBLE_DEVICES. "
-            f"Received: num_gpus={num_gpus}, multi_worker={multi_worker}"
+            "Only one of `tpu`, `num_gpus` and `multi_worker` can be used; "
+            "with `multi_worker`, hide GPUs with CUDA_VISIBLE_DEVICES. "
+            f"Received: tpu={tpu!r}, num_gpus={num_gpus}, "
+            f"multi_worker={multi_worker}"
         )
     if tpu is not None:
         return _tpu_strategy(tpu)
-    _let_gpu_memory_grow()
+    for gpu in tf.config.list_physical_devices("GPU"):
+        # A RuntimeError means that the GPU is already in use.
+        with contextlib.suppress(RuntimeError):
+            tf.config.experimental.set_memory_growth(gpu, True)
     if multi_worker:
         return _multi_worker_strategy()
     return _local_strategy(num_gpus)
@@ -85,12 +80,17 @@ def describe(strategy):
     devices = strategy.extended.worker_devices
     gpus = [device for device in devices if "GPU:" in device]
     if gpus:
-        names = {
-            _gpu_name(gpu) for gpu in tf.config.list_physical_devices("GPU")
-        }
+        details = map(
+            tf.config.experimental.get_device_details,
+            tf.config.list_physical_devices("GPU"),
+        )
+        names = {each.get("device_name", "unknown model") for each in details}
         text = f"{_plural(len(gpus), 'GPU')} ({', '.join(sorted(names))})"
     else:
-        text = f"CPU, {_plural(_cpu_cores(), 'core')}"
+        cores = os.cpu_count()
+        if hasattr(os, "sched_getaffinity"):  # Not on macOS and Windows.
+            cores = len(os.sched_getaffinity(0))
+        text = f"CPU, {_plural(cores, 'core')}"
         if len(devices) > 1:
             text += f", as {len(devices)} devices"
     if is_multi_worker(strategy):
@@ -109,12 +109,9 @@ def is_chief(strategy):
     if not is_multi_worker(strategy):
         return True
     resolver = strategy.cluster_resolver
-    if resolver.task_type in (None, "chief"):
-        return True
-    has_chief = "chief" in resolver.cluster_spec().jobs
-    return resolver.task_type == "worker" and (
-        resolver.task_id == 0 and not has_chief
-    )
+    if "chief" in resolver.cluster_spec().jobs:
+        return resolver.task_type == "chief"
+    return resolver.task_id in (None, 0)
 
 
 class TrainingInput:
@@ -128,51 +125,53 @@ class TrainingInput:
         self._strategy = strategy
         self._name = name
         self._source = source
-        self._builds_on_host = False
-        self._takes_first_step = False
+        self._parameters = {}
         if callable(source):
-            parameters = inspect.signature(source).parameters.values()
-            required = [
-                parameter
-                for parameter in parameters
-                if parameter.default is parameter.empty
-                and parameter.kind
-                in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-            ]
-            self._builds_on_host = len(required) == 2
-            self._takes_first_step = "first_step" in [
-                parameter.name for parameter in parameters
-            ]
+            self._parameters = inspect.signature(source).parameters
+        required = [
+            parameter
+            for parameter in self._parameters.values()
+            if parameter.default is parameter.empty
+        ]
+        self._builds_on_host = len(required) > 1
+        batches = tf.data.UNKNOWN_CARDINALITY
         if not self._builds_on_host:
             dataset = self._global_batches(0)
-            _check_training_batches(strategy, dataset)
             batches = int(dataset.cardinality())
+            replicas, size = strategy.num_replicas_in_sync, _batch_size(dataset)
+            if replicas > 1 and (size is None or size % replicas):
+                raise ValueError(
+                    "With several replicas, every training batch must have the "
+                    "same size, a multiple of their number: "
+                    "`dataset.batch(size, drop_remainder=True)`. "
+                    f"Received: batch size={size}, replicas={replicas}"
+                )
         elif steps is None:
+            # Building the dataset only to count its batches may take long.
             self.batches(0, 0)
             batches = self._host_batches
-        else:
-            # Building the dataset only to count its batches may take long.
-            batches = tf.data.UNKNOWN_CARDINALITY
-        self.steps = _check_steps(name, batches, steps)
+        self.steps = batches if steps is None else steps
+        if self.steps < 1 or 0 <= batches < self.steps:
+            raise ValueError(
+                f"The number of batches of `{name}` is not known, or there are "
+                f"too few or no end. Pass `{name}_steps`. "
+                f"Received: {name}_steps={steps}, batches={batches}"
+            )
 
     def batches(self, epoch, first_step):
         """Returns the distributed batches of an epoch from `first_step` on."""
         if not self._builds_on_host:
-            dataset = self._global_batches(epoch)
-            if first_step:
-                dataset = dataset.skip(first_step)
+            dataset = self._global_batches(epoch).skip(first_step)
             return _distribute(self._strategy, dataset)
 
         def build(context):
             local = context.num_replicas_in_sync // context.num_input_pipelines
             options = {}
-            if self._takes_first_step:
+            if "first_step" in self._parameters:
                 options["first_step"] = first_step
             dataset = self._checked(self._source(epoch, context, **options))
-            self._host_batches = int(dataset.cardinality())
-            if self._host_batches > 0:
-                self._host_batches //= local
-            if not self._takes_first_step:
+            self._host_batches = int(dataset.cardinality()) // local
+            if not options:
                 dataset = dataset.skip(first_step * local)
             return dataset.prefetch(_BATCHES_AHEAD)
 
@@ -203,31 +202,22 @@ def evaluation_input(strategy, source):
             lambda context: _pad(source(context)).prefetch(_BATCHES_AHEAD)
         )
     padded = _pad(source, multiple=strategy.num_replicas_in_sync)
-    return _distribute(strategy, padded, in_order=True)
+    return _distribute(strategy, padded)
 
 
-def _distribute(strategy, dataset, in_order=False):
+def _distribute(strategy, dataset):
     """Gives each replica its contiguous part of every global batch.
 
     Replica r of R gets rows r B/R to (r+1) B/R, so that nothing is reordered
     and the global batch is that of the dataset on any number of machines. For
-    this, every machine computes the whole batch. If that is too expensive, set
-    `AutoShardPolicy.FILE` or `DATA` in the options of the dataset. TensorFlow
-    then shards it: each machine reads its own part, and the rows of a batch may
-    change. With `in_order`, these options are ignored.
+    this, every machine computes the whole batch.
     """
-    policy = dataset.options().experimental_distribute.auto_shard_policy
-    shards_itself = policy in _OWN_SHARDING and not in_order
-    if is_multi_worker(strategy) and shards_itself:
-        return strategy.experimental_distribute_dataset(dataset)
     replicas = strategy.num_replicas_in_sync
-    if replicas == 1:
-        return strategy.distribute_datasets_from_function(
-            lambda context: dataset.prefetch(_BATCHES_AHEAD)
-        )
-    rows = _batch_size(dataset) // replicas
 
-    def part_of_worker(context):
+    def part_of_host(context):
+        if replicas == 1:
+            return dataset.prefetch(_BATCHES_AHEAD)
+        rows = _batch_size(dataset) // replicas
         local = replicas // context.num_input_pipelines
         first = context.input_pipeline_id * local
 
@@ -241,7 +231,7 @@ def _distribute(strategy, dataset, in_order=False):
         )
         return parts.unbatch().prefetch(_BATCHES_AHEAD)
 
-    return strategy.distribute_datasets_from_function(part_of_worker)
+    return strategy.distribute_datasets_from_function(part_of_host)
 
 
 def _pad(dataset, multiple=1):
@@ -261,11 +251,10 @@ def _pad(dataset, multiple=1):
             tf.pad(tensor, widths), [size, *tensor.shape[1:]]
         )
 
-    def pad_batch(*batch):
-        x = batch[0]
+    def pad_batch(x, y=None, weight=None):
         rows = tf.shape(tf.nest.flatten(x)[0])[:1]
-        y = batch[1] if len(batch) > 1 else tf.zeros(rows, tf.int64)
-        weight = batch[2] if len(batch) > 2 else tf.ones(rows)
+        y = tf.zeros(rows, tf.int64) if y is None else y
+        weight = tf.ones(rows) if weight is None else weight
         weight = tf.reshape(tf.cast(weight, tf.float32), [-1])
         return tf.nest.map_structure(pad_rows, (x, y, weight))
 
@@ -277,41 +266,7 @@ def _batch_size(dataset):
     return tf.nest.flatten(dataset.element_spec)[0].shape[0]
 
 
-def _check_steps(name, batches, steps):
-    if steps is None:
-        if batches < 1:
-            raise ValueError(
-                f"How many batches `{name}` has is not known, or there are "
-                f"none or no end. Pass `{name}_steps`. "
-                f"Received: cardinality={batches}"
-            )
-        return batches
-    if steps < 1 or 0 <= batches < steps:
-        raise ValueError(
-            f"`{name}_steps` must be between 1 and the number of batches. "
-            f"Received: {name}_steps={steps}, batches={batches}"
-        )
-    return steps
-
-
-def _check_training_batches(strategy, dataset):
-    """Raises if replicas would get unequal parts of a global batch."""
-    replicas = strategy.num_replicas_in_sync
-    size = _batch_size(dataset)
-    if replicas > 1 and (size is None or size % replicas):
-        raise ValueError(
-            "With several replicas, every training batch must have the same "
-            "size, a multiple of their number: "
-            "`dataset.batch(size, drop_remainder=True)`. "
-            f"Received: batch size={size}, replicas={replicas}"
-        )
-
-
 def _tpu_strategy(tpu):
-    if not isinstance(tpu, str) or not tpu:
-        raise ValueError(
-            f'`tpu` must be "local" or the name of a TPU. Received: tpu={tpu!r}'
-        )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
         if tpu != "local":
@@ -334,11 +289,9 @@ def _tpu_strategy(tpu):
 
 
 def _multi_worker_strategy():
-    try:
-        cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster")
-    except (json.JSONDecodeError, AttributeError):
-        cluster = None
-    if not cluster:
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if not resolver.cluster_spec():
+        # TensorFlow would train on this machine alone.
         raise ValueError(
             "`multi_worker=True` needs the environment variable TF_CONFIG, "
             'such as {"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
@@ -348,52 +301,23 @@ def _multi_worker_strategy():
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
-def _let_gpu_memory_grow():
-    for gpu in tf.config.list_physical_devices("GPU"):
-        # A RuntimeError means that the GPU is already in use.
-        with contextlib.suppress(RuntimeError):
-            tf.config.experimental.set_memory_growth(gpu, True)
-
-
 def _local_strategy(num_gpus):
-    gpus = tf.config.list_logical_devices("GPU")
-    if num_gpus != 0 and not gpus and _has_nvidia_gpu():
-        warnings.warn(
-            "This machine has an NVIDIA GPU, but TensorFlow does not see it: "
-            'pip install "tensorflow[and-cuda]". The CPU is used instead.',
-            stacklevel=3,
-        )
-    count = len(gpus) if num_gpus is None else num_gpus
-    is_count = isinstance(count, int) and not isinstance(count, bool)
-    if not is_count or not 0 <= count <= len(gpus):
-        raise ValueError(
-            f"`num_gpus` must be an integer between 0 and {len(gpus)}, the "
-            f"GPUs of this machine. Received: num_gpus={num_gpus!r}"
-        )
-    if count == 0:
-        return tf.distribute.OneDeviceStrategy("CPU:0")
-    if count == 1:
-        return tf.distribute.OneDeviceStrategy(gpus[0].name)
-    return tf.distribute.MirroredStrategy([gpu.name for gpu in gpus[:count]])
-
-
-def _has_nvidia_gpu():
+    gpus = [gpu.name for gpu in tf.config.list_logical_devices("GPU")]
     # An empty list, or -1, hides the GPUs on purpose.
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    drivers = glob.glob("/proc/driver/nvidia/gpus/*")
-    return bool(drivers) or shutil.which("nvidia-smi") is not None
-
-
-def _gpu_name(gpu):
-    details = tf.config.experimental.get_device_details(gpu)
-    return details.get("device_name", "unknown model")
-
-
-def _cpu_cores():
-    if hasattr(os, "sched_getaffinity"):  # Not on macOS and Windows.
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    driver = glob.glob("/proc/driver/nvidia/gpus/*")
+    driver = driver or shutil.which("nvidia-smi")
+    if driver and not hidden and not gpus and num_gpus != 0:
+        checks.warn(
+            "This machine has an NVIDIA GPU, but TensorFlow does not see it: "
+            'pip install "tensorflow[and-cuda]". The CPU is used instead.'
+        )
+    if num_gpus is not None:
+        checks.choice("num_gpus", num_gpus, range(len(gpus) + 1))
+    gpus = gpus[:num_gpus]
+    if len(gpus) > 1:
+        return tf.distribute.MirroredStrategy(gpus)
+    return tf.distribute.OneDeviceStrategy(gpus[0] if gpus else "CPU:0")
 
 
 def _plural(count, noun):

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from caltrain_tf import checks
 from caltrain_tf.training import checkpoints as checkpointing
 from caltrain_tf.training import logs
 from caltrain_tf.training.run_folder import RunFolder
@@ -31,6 +32,7 @@ from caltrain_tf.training.strategy import (
 _SECONDS_PER_EXECUTION = 2.0
 # A preempted run writes no other checkpoint if one this young is on its way.
 _YOUNG_SECONDS = 60.0
+_LOSSES = ("loss", "primary_loss", "secondary_loss", "l2_loss")
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -49,7 +51,7 @@ class Trainer:
     over replicas.
 
     On one device and on TPUs, XLA compiles the whole step. On several GPUs or
-    machines, it compiles the part without communication: see `compiled_part`.
+    machines, it compiles the part without communication.
 
     Args:
         model: A built model that returns logits, or what the loss expects.
@@ -59,9 +61,8 @@ class Trainer:
             steps make one update, and a calibration loss sees the batch of a
             step. `mixed_float16` needs a `keras.optimizers.LossScaleOptimizer`.
         strategy: From `get_strategy`; the current strategy if None.
-        metrics: Keras metrics `(y_true, y_pred, sample_weight)`. The trainer
-            uses copies of them. Their names are used in the logs, such as
-            `negative_log_likelihood` and `ece`.
+        metrics: Keras metrics `(y_true, y_pred, sample_weight)`, which are
+            copied. Their names are used in the logs.
         l2: Factor of the sum of squares that is added to the loss, in all
             phases of training.
         l2_on: Names of the variables whose squares are summed. None means all
@@ -111,28 +112,35 @@ class Trainer:
         steps_per_execution=10,
         clip_norm=None,
     ):
-        _check_arguments(
-            loss, metrics, l2, l2_on, steps_per_execution, clip_norm
-        )
+        _check_backend()
         self.strategy = strategy or tf.distribute.get_strategy()
-        _check_made_in_scope(self.strategy, model, optimizer, clip_norm)
-        _check_l2_names(model, l2_on)
+        _check_model(self.strategy, model, l2_on, optimizer, clip_norm)
+        names = [getattr(metric, "name", metric) for metric in metrics]
+        _require(
+            all(isinstance(metric, keras.metrics.Metric) for metric in metrics)
+            and len({*names, *_LOSSES}) == len(names) + len(_LOSSES),
+            "`metrics` must hold `keras.metrics.Metric`s with names of their "
+            f"own, and none of {', '.join(_LOSSES)}. Received: {names}",
+        )
         self.model = model
         self.optimizer = optimizer
-        self.l2 = l2
-        self.l2_on = None if l2_on is None else tuple(l2_on)
+        self.l2 = checks.number("l2", l2, low=0, closed=True)
+        self.l2_on = l2_on
         self.jit_compile = jit_compile
-        self.steps_per_execution = steps_per_execution
+        self.steps_per_execution = checks.count(
+            "steps_per_execution", steps_per_execution
+        )
         self.clip_norm = clip_norm
+        if clip_norm is not None:
+            checks.number("clip_norm", clip_norm, low=0)
         with self.strategy.scope():
             if not optimizer.built:
                 optimizer.build(model.trainable_variables)
             self.train_metrics = [_copy(metric) for metric in metrics]
             self.eval_metrics = [_copy(metric) for metric in metrics]
         self._stop = None  # Signals, while `fit` runs.
-        self._pace = _Pace(steps_per_execution)
-        self._step = self._make_step(loss, self.train_metrics)
-        self._train_function = self._make_train_function(self._step)
+        self._train = self._make_phase("train", loss, self.train_metrics)
+        self._step = self._train.step
         self._evaluate_function = self._make_batches_function(
             self._evaluate_batch, lambda label_dtype: (tf.float32,)
         )
@@ -174,18 +182,23 @@ class Trainer:
         was not, provided that the data of an epoch depend only on the epoch:
         pass a callable, or a dataset that does not reshuffle.
 
+        A callable of `(epoch, context)` builds each host's part of the data on
+        that host, so that remote hosts (`tpu="name"`) work. It is called inside
+        `strategy.distribute_datasets_from_function`, with its `InputContext`,
+        and returns batches of `context.get_per_replica_batch_size(...)`, one
+        after the other for the host's replicas. If it has a parameter
+        `first_step`, it must start at this step of the epoch; otherwise the
+        batches before it are computed and skipped.
+
         Args:
-            dataset: Batches `(x, y)` or `(x, y, weight)`, in one of three ways.
-                A dataset of global batches, in the order in which they are to
-                be used. A callable of one argument, the epoch counted from 0,
-                that returns such a dataset. Or a callable of two arguments,
-                `(epoch, context)`, that builds each host's part on that host:
-                see below.
+            dataset: Batches `(x, y)` or `(x, y, weight)`: a dataset of global
+                batches in the order of their use, a callable of the epoch,
+                counted from 0, that returns one, or a callable of
+                `(epoch, context)`.
             epochs: The total number of epochs of the run.
             dataset_steps: Number of batches of an epoch, if the dataset does
                 not know it.
-            held_out: The held-out part for interleaved training, in one of the
-                same three ways.
+            held_out: The held-out part for interleaved training, likewise.
             held_out_steps: Number of its batches, if it does not know it.
             calibration_loss: The loss on the held-out part. On several
                 replicas, `CompositeLoss("sb_ece", cross_replica=True)`.
@@ -196,11 +209,9 @@ class Trainer:
                 is always evaluated.
             measures: Functions `(outputs, labels)` by the name of an
                 evaluation, for measures that need all predictions at once. They
-                get the results of `predict`, on every worker, and return floats
-                by name, which are logged with the evaluation's metrics.
+                return floats by name, which are logged likewise.
             best: The logged value, such as `calibration/loss`, whose minimum
-                selects the checkpoint for `restore_best`. Without it, no best
-                checkpoint is kept.
+                selects the checkpoint for `restore_best`, which is then kept.
             run: An open `RunFolder`, or a path. Without it, nothing is written.
             config: If `run` is a path, the configuration of the run, which is
                 saved, or compared with the saved one.
@@ -221,42 +232,31 @@ class Trainer:
             The rows of the log, including those before a restart.
 
         Raises:
-            NonFiniteLossError: If the loss is not finite; the message has the
-                step and the parts of the loss.
-            Preempted: After SIGTERM and a checkpoint; it ends the process with
-                code 143. A second SIGTERM ends the process at once.
+            NonFiniteLossError: If the loss is not finite.
+            Preempted: After SIGTERM, or Google's notice of preemption, and a
+                checkpoint; it ends the process with code 143. A second SIGTERM
+                ends the process at once.
             KeyboardInterrupt: After Ctrl-C; with `run`, once the step is done
                 and a checkpoint is written, or at once after a second Ctrl-C.
             OSError: If checkpoints exist but cannot be read at the moment.
-
-        A callable of `(epoch, context)` is called inside
-        `strategy.distribute_datasets_from_function`, with its `InputContext`,
-        so each host reads only its part, and remote hosts (`tpu="name"`) work.
-        It returns batches of `context.get_per_replica_batch_size(...)`, one
-        after the other for the host's replicas. If it has a parameter
-        `first_step`, it must start at this step of the epoch; otherwise the
-        batches before it are computed and skipped.
         """
         # The phases of an epoch.
-        _check_interleaved(held_out, calibration_loss)
-        evaluations, measures = evaluations or {}, measures or {}
-        self._check_best(best, evaluations, measures)
-        _check_profile_steps(profile_steps, run)
-        train = TrainingInput(self.strategy, "dataset", dataset, dataset_steps)
-        phases = [
-            _Phase("train", train, self._step, self._train_function, self._pace)
-        ]
-        if held_out is not None:
-            rest = TrainingInput(
+        train = self._train
+        train.input = TrainingInput(
+            self.strategy, "dataset", dataset, dataset_steps
+        )
+        phases, steps_per_epoch = [train], train.input.steps
+        if held_out is not None or calibration_loss is not None:
+            rest = self._make_phase("held_out", calibration_loss, ())
+            rest.input = TrainingInput(
                 self.strategy, "held_out", held_out, held_out_steps
             )
-            step = self._make_step(calibration_loss, ())
-            function = self._make_train_function(step)
-            pace = _Pace(self.steps_per_execution)
-            phases.append(
-                _Phase("held_out", rest, step, function, pace, train.steps)
-            )
-        steps_per_epoch = sum(phase.input.steps for phase in phases)
+            rest.first_step = train.input.steps
+            phases.append(rest)
+            steps_per_epoch += rest.input.steps
+        evaluations, measures = evaluations or {}, measures or {}
+        for name in measures:
+            checks.choice("measures", name, evaluations)
         every_steps = checkpoint_every_steps or math.inf
         every_seconds = checkpoint_every_seconds or math.inf
 
@@ -266,15 +266,14 @@ class Trainer:
             if run is not None and not isinstance(run, RunFolder):
                 run = stack.enter_context(RunFolder(run, config, chief))
             log = logs.MetricsLog(run and run.file("metrics.jsonl"), chief)
-            events = run.file("summaries") if run is not None else None
-            summaries = logs.Summaries(events if chief else None)
+            events = run.file("summaries") if run and chief else None
+            summaries = logs.Summaries(events)
             stack.callback(summaries.close)
-            if run is not None:
-                summaries.hyperparameters(run.config)
+            summaries.hyperparameters(run.config if run else {})
             checkpoints = self._open_checkpoints(run, keep, chief)
             stack.callback(checkpoints.close)
             position = checkpoints.position
-            if self._restore(checkpoints) is None:
+            if position.step == 0:
                 _reset(self.train_metrics)
             log.rewind(position.step)
             if position.step_in_epoch == steps_per_epoch:
@@ -286,20 +285,14 @@ class Trainer:
                     _reset(self.train_metrics)
                 else:
                     log.rewind(position.step - steps_per_epoch)
-            profiler = stack.enter_context(
-                _Profiler(profile_steps, events, chief)
-            )
+            profiler = stack.enter_context(_Profiler(profile_steps, events))
             self._stop = stack.enter_context(
                 checkpointing.StopSignal(saves=run is not None)
             )
             stack.callback(setattr, self, "_stop", None)
-            bar = stack.enter_context(
-                logs.progress_bar(
-                    steps_per_epoch * epochs,
-                    position.step,
-                    shown=verbose and chief,
-                )
-            )
+            total, shown = steps_per_epoch * epochs, verbose and chief
+            bar = logs.progress_bar(total, position.step, shown)
+            stack.callback(bar.close)
 
             while position.epoch < epochs:
                 bar.set_description(f"epoch {position.epoch + 1}/{epochs}")
@@ -323,9 +316,7 @@ class Trainer:
                         seconds = (time.monotonic() - start) / count
                         done += count
                         position.advance(phase.name, count, terms)
-                        _show(
-                            summaries, bar, phase.name, count, terms, position
-                        )
+                        _show(bar, summaries, phase.name, terms, position.step)
 
                         # Workers differ in their clocks and signals, but they
                         # have to do the same.
@@ -357,17 +348,16 @@ class Trainer:
                         if name in measures:
                             values = self._measure(data, measures[name])
                             row.update(_prefixed(name, values))
-                    _check_logged(best, row)
-                summaries.scalars(
-                    {key: row[key] for key in row if "/" in key}, row["step"]
-                )
+                    if best is not None:
+                        checks.choice("best", best, row)
+                scalars = {key: row[key] for key in row if "/" in key}
+                summaries.scalars(scalars, row["step"])
                 if on_epoch_end is not None:
                     on_epoch_end(row, summaries)
                 summaries.flush()
                 logs.write_below(bar, logs.epoch_text(row, epochs))
-                if best in row and row[best] < _lowest(log.rows, best):
+                if best in row and row[best] < log.lowest(best):
                     checkpoints.save_best()
-                    checkpoints.wait()
                 log.append(row)
                 position.end_epoch()
                 _reset(self.train_metrics)
@@ -394,11 +384,7 @@ class Trainer:
         rows = self._executions(self._evaluate_function, dataset)
         rows = np.concatenate([terms for (terms,) in rows])
         *sums, weight = rows.astype("float64").sum(axis=0).tolist()
-        if not weight > 0:
-            raise ValueError(
-                "The weights of an evaluation must not all be 0. "
-                f"Received: sum of weights={weight}"
-            )
+        checks.number("sum of weights", weight, low=0)
         means = [value / weight for value in sums]
         named = dict(zip(self._step.eval_names, means, strict=True))
         return {**named, **_results(self.eval_metrics)}
@@ -414,12 +400,9 @@ class Trainer:
         Returns:
             An array `(examples, classes)`, or a pair `(outputs, labels)`.
         """
-        outputs, labels, weights = map(
-            np.concatenate,
-            zip(
-                *self._executions(self._predict_function, dataset), strict=True
-            ),
-        )
+        parts = self._executions(self._predict_function, dataset)
+        parts = zip(*parts, strict=True)
+        outputs, labels, weights = map(np.concatenate, parts)
         outputs, labels = outputs[weights != 0], labels[weights != 0]
         return (outputs, labels) if with_labels else outputs
 
@@ -442,9 +425,14 @@ class Trainer:
         self._check_shared(path, step)
         return step
 
-    def _make_step(self, loss, train_metrics):
+    def _make_phase(self, name, loss, train_metrics):
+        """Returns a phase, whose function takes several steps at once."""
+        _require(
+            isinstance(loss, keras.losses.Loss),
+            f"`loss` must be a `keras.losses.Loss`. Received: loss={loss!r}",
+        )
         with self.strategy.scope():
-            return Step(
+            step = Step(
                 self.model,
                 loss,
                 self.optimizer,
@@ -455,9 +443,6 @@ class Trainer:
                 train_metrics=train_metrics,
                 eval_metrics=self.eval_metrics,
             )
-
-    def _make_train_function(self, step):
-        """Returns a `tf.function` that takes several steps on all replicas."""
         # As in Keras, AutoGraph converts only the loop over steps. Converting
         # losses and metrics would take seconds before the first step.
         train = tf.autograph.experimental.do_not_convert(step.train)
@@ -471,7 +456,8 @@ class Trainer:
                 terms = terms.write(index, total)
             return terms.stack()
 
-        return tf.function(train_steps)
+        pace = _Pace(self.steps_per_execution)
+        return _Phase(name, step, tf.function(train_steps), pace)
 
     def _make_batches_function(self, run, dtypes):
         """Returns a `tf.function` that runs several batches of an iterator.
@@ -512,20 +498,16 @@ class Trainer:
     def _run_steps(self, phase, batches, count, first_step):
         """Takes steps and returns their loss terms, lists of floats by name."""
         terms = phase.function(batches, tf.constant(count)).numpy()
+        names = phase.step.names
         finite = np.isfinite(terms).all(axis=1)
         if not finite.all():
             first = int(np.argmin(finite))
-            parts = ", ".join(
-                f"{name}={value}"
-                for name, value in zip(
-                    phase.step.names, terms[first], strict=True
-                )
-            )
+            parts = map("{}={}".format, names, terms[first])
             raise NonFiniteLossError(
-                f"The loss is not finite at step {first_step + first}: {parts}"
-                ". No checkpoint was written since."
+                f"The loss is not finite at step {first_step + first}: "
+                f"{', '.join(parts)}. No checkpoint was written since."
             )
-        return dict(zip(phase.step.names, terms.T.tolist(), strict=True))
+        return dict(zip(names, terms.T.tolist(), strict=True))
 
     def _executions(self, function, dataset):
         """Yields the results of a function of several batches, as arrays."""
@@ -576,6 +558,7 @@ class Trainer:
             self._stop.stop()
 
     def _open_checkpoints(self, run, keep, chief):
+        """Returns the checkpoints of a run, the newest of them restored."""
         weights = {id(variable) for variable in self.model.weights}
         variables = {
             "model": self.model.weights,
@@ -585,13 +568,11 @@ class Trainer:
             "metrics": [v for m in self.train_metrics for v in m.variables],
         }
         folder = run and run.file("checkpoints")
-        return checkpointing.Checkpoints(folder, variables, keep, chief)
-
-    def _restore(self, checkpoints):
+        opened = checkpointing.Checkpoints(folder, variables, keep, chief)
         with self.strategy.scope():
-            path = checkpoints.restore()
-        self._check_shared(path, checkpoints.position.step)
-        return path
+            path = opened.restore()
+        self._check_shared(path, opened.position.step)
+        return opened
 
     def _check_shared(self, path, step):
         """Raises if workers have read different checkpoints."""
@@ -619,42 +600,16 @@ class Trainer:
         row["train/learning_rate"] = float(rate)
         return row
 
-    def _check_best(self, best, evaluations, measures):
-        unknown = sorted(set(measures) - set(evaluations))
-        if unknown:
-            raise ValueError(
-                f"`measures` must be of evaluations, {sorted(evaluations)}. "
-                f"Received: {unknown}"
-            )
-        if best is None or best.partition("/")[0] in measures:
-            # The names of measures are known only when they are logged.
-            return
-        names = {metric.name for metric in self.eval_metrics} | {"loss"}
-        logged = {f"{split}/{name}" for split in evaluations for name in names}
-        if best not in logged:
-            raise ValueError(
-                f"`best` must be one of {sorted(logged)}. "
-                f"Received: best={best!r}"
-            )
-
-
-def _check_logged(best, row):
-    if best is not None and best not in row:
-        logged = sorted(key for key in row if "/" in key)
-        raise ValueError(
-            f"`best` must be one of {logged}. Received: best={best!r}"
-        )
-
 
 @dataclasses.dataclass
 class _Phase:
-    """A part of an epoch: its batches and the loss on them."""
+    """A part of an epoch: its loss and its batches."""
 
     name: str  # In the logs: `train` or `held_out`.
-    input: TrainingInput
     step: Step
     function: Callable
     pace: "_Pace"
+    input: TrainingInput | None = None
     first_step: int = 0
 
 
@@ -674,47 +629,36 @@ class _Pace:
         self._is_compiled = True  # The first time is mostly compilation.
 
 
-class _Profiler:
+class _Profiler(contextlib.ExitStack):
     """Profiles the steps of a window, if one is given."""
 
-    def __init__(self, window, folder, chief):
-        self._first, self._last = window or (math.inf, math.inf)
+    def __init__(self, window, folder):
+        super().__init__()
+        self._window = window or ()
         self._folder = folder
-        self._watches = chief and window is not None
-        self._is_on = False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.turn(math.inf)
 
     def turn(self, step):
         """Starts or stops profiling; returns the steps to the next change."""
-        wanted = self._watches and self._first <= step < self._last
-        if wanted and not self._is_on:
-            tf.profiler.experimental.start(self._folder)
-        elif self._is_on and not wanted:
-            tf.profiler.experimental.stop()
-        self._is_on = wanted
+        if self._folder is not None and step in self._window:
+            self.close()
+            if step == self._window[0]:
+                self.enter_context(
+                    tf.profiler.experimental.Profile(self._folder)
+                )
         # The same on every worker.
-        turns = [turn - step for turn in (self._first, self._last)]
-        return min((turn for turn in turns if turn > 0), default=math.inf)
+        later = [edge - step for edge in self._window if edge > step]
+        return min(later, default=math.inf)
 
 
-def _show(summaries, bar, part, count, terms, position):
-    means = {name: sum(values) / count for name, values in terms.items()}
+def _show(bar, summaries, phase, terms, step):
+    """Shows the means of the loss terms of an execution."""
+    means = {name: float(np.mean(values)) for name, values in terms.items()}
     bar.set_postfix(means, refresh=False)
-    bar.update(count)
-    scalars = {f"batch/{part}/{name}": means[name] for name in means}
+    bar.update(len(terms["loss"]))
+    scalars = _prefixed(f"batch/{phase}", means)
     if not bar.disable and bar.format_dict["rate"]:
         scalars["batch/steps_per_second"] = bar.format_dict["rate"]
-    summaries.scalars(scalars, position.step)
-
-
-def _lowest(rows, name):
-    values = [row[name] for row in rows if row.get(name) is not None]
-    return min([v for v in values if not math.isnan(v)], default=math.inf)
+    summaries.scalars(scalars, step)
 
 
 def _prefixed(prefix, values):
@@ -731,14 +675,15 @@ def _reset(metrics):
 
 
 def _copy(metric):
-    copy = type(metric).from_config(metric.get_config())
-    if not isinstance(copy, keras.metrics.Metric):
-        raise ValueError(f"A metric has no config. Received: {metric}")
-    return copy
+    return type(metric).from_config(metric.get_config())
 
 
-def _check_arguments(loss, metrics, l2, l2_on, steps_per_execution, clip_norm):
-    """Raises if an argument is invalid."""
+def _require(condition, message):
+    if not condition:
+        raise ValueError(message)
+
+
+def _check_backend():
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise RuntimeError(
@@ -748,118 +693,45 @@ def _check_arguments(loss, metrics, l2, l2_on, steps_per_execution, clip_norm):
             "KERAS_BACKEND=tensorflow before Keras is imported. "
             f"Received: backend={backend!r}"
         )
-    if not isinstance(loss, keras.losses.Loss):
-        raise ValueError(
-            f"`loss` must be a `keras.losses.Loss`. Received: loss={loss!r}"
-        )
-    for metric in metrics:
-        if not isinstance(metric, keras.metrics.Metric):
-            raise ValueError(
-                "`metrics` must hold `keras.metrics.Metric`s. "
-                f"Received: {metric!r}"
-            )
-    names = [metric.name for metric in metrics]
-    reserved = ("loss", "primary_loss", "secondary_loss", "l2_loss")
-    if len({*names, *reserved}) < len(names) + len(reserved):
-        raise ValueError(
-            "`metrics` must have names of their own, and none of "
-            f"{', '.join(reserved)}. Received: {names}"
-        )
-    if not l2 >= 0:
-        raise ValueError(f"`l2` must be >= 0. Received: l2={l2}")
-    if isinstance(l2_on, str):
-        raise ValueError(
-            f"`l2_on` must be a sequence of names. Received: l2_on={l2_on!r}"
-        )
-    if not isinstance(steps_per_execution, int) or steps_per_execution < 1:
-        raise ValueError(
-            "`steps_per_execution` must be an integer >= 1. "
-            f"Received: steps_per_execution={steps_per_execution}"
-        )
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(
-            f"`clip_norm` must be > 0 or None. Received: clip_norm={clip_norm}"
-        )
 
 
-def _check_interleaved(held_out, calibration_loss):
-    if (held_out is None) != (calibration_loss is None):
-        raise ValueError(
-            "`held_out` and `calibration_loss` go together. Received: "
-            f"held_out={held_out}, calibration_loss={calibration_loss}"
+def _check_model(strategy, model, l2_on, optimizer, clip_norm):
+    """Raises if the model cannot be trained, or something else would be."""
+    _require(
+        model.built and model.trainable_variables,
+        "`model` must be built and have trainable variables. "
+        f"Received: {model.name}, built={model.built}",
+    )
+    for variable in [*model.variables, *optimizer.variables]:
+        _require(
+            strategy.extended.variable_created_in_scope(variable.value),
+            "`model` and `optimizer` must be made inside `with "
+            f"strategy.scope():`. Received: {variable.path}, which was not",
         )
-
-
-def _check_profile_steps(window, run):
-    if window is None:
-        return
-    if len(window) != 2 or not 0 <= window[0] < window[1]:
-        raise ValueError(
-            "`profile_steps` must be two steps, the first one below the last. "
-            f"Received: profile_steps={window}"
-        )
-    if run is None:
-        raise ValueError(
-            "`profile_steps` needs a `run`, whose summaries the profile is "
-            "written to. Received: run=None"
-        )
-
-
-def _check_l2_names(model, l2_on):
-    """Raises if no trainable variable has one of the names."""
-    names = sorted({variable.name for variable in model.trainable_variables})
-    unknown = [name for name in l2_on or () if name not in names]
-    if unknown:
-        raise ValueError(
-            f"`l2_on` must name trainable variables, of {', '.join(names)}. "
-            f"Received: {', '.join(map(repr, unknown))}"
-        )
-
-
-def _check_made_in_scope(strategy, model, optimizer, clip_norm):
-    """Raises if model and optimizer cannot be trained on the strategy."""
-    if not model.built or not model.trainable_variables:
-        raise ValueError(
-            "`model` must be built and have trainable variables. "
-            f"Received: {model.name}, built={model.built}"
-        )
-    variables = [*model.variables, *optimizer.variables]
-    for variable in variables:
-        if not strategy.extended.variable_created_in_scope(variable.value):
-            raise ValueError(
-                "`model` and `optimizer` must be made inside `with "
-                f"strategy.scope():`. Received: {variable.path}, which was not"
-            )
-    policies = {layer.dtype_policy.name for layer in layers_of(model)}
+    for name in l2_on or ():
+        names = {variable.name for variable in model.trainable_variables}
+        checks.choice("l2_on", name, sorted(names))
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    if "mixed_float16" in policies and not scales:
-        raise ValueError(
-            "`mixed_float16` needs `keras.optimizers.LossScaleOptimizer` "
-            "around the optimizer, or small gradients become 0. "
-            f"Received: optimizer={optimizer.name}"
-        )
+    policies = {layer.dtype_policy.name for layer in layers_of(model)}
+    _require(
+        scales or "mixed_float16" not in policies,
+        "`mixed_float16` needs `keras.optimizers.LossScaleOptimizer` around "
+        "the optimizer, or small gradients become 0. "
+        f"Received: optimizer={optimizer.name}",
+    )
     inner = optimizer.inner_optimizer if scales else optimizer
-    accumulates = inner.gradient_accumulation_steps
-    if accumulates and scales and strategy.num_replicas_in_sync > 1:
-        raise ValueError(
-            "On several replicas, `gradient_accumulation_steps` does not go "
-            "with a `LossScaleOptimizer`. Use `mixed_bfloat16`. "
-            f"Received: gradient_accumulation_steps={accumulates}"
-        )
-    if accumulates and clip_norm:
-        raise ValueError(
-            "`clip_norm` would clip the gradient of each step before they are "
-            "accumulated. "
-            f"Received: clip_norm={clip_norm}, "
-            f"gradient_accumulation_steps={accumulates}"
-        )
-    clips = ("clipnorm", "global_clipnorm")
-    if strategy.num_replicas_in_sync > 1 and any(
-        getattr(inner, name, None) for name in clips
-    ):
-        raise ValueError(
-            "On several replicas, `clipnorm` and `global_clipnorm` of an "
-            "optimizer clip each replica's gradient before they are added "
-            "up. Pass `clip_norm` to the `Trainer`. "
-            f"Received: optimizer={inner.name}"
-        )
+    several = strategy.num_replicas_in_sync > 1
+    _require(
+        not inner.gradient_accumulation_steps
+        or not (clip_norm or (scales and several)),
+        "`gradient_accumulation_steps` goes neither with `clip_norm`, which "
+        "would clip the gradient of each step, nor on several replicas with a "
+        f"`LossScaleOptimizer`. Received: clip_norm={clip_norm}, "
+        f"optimizer={optimizer.name}",
+    )
+    _require(
+        not several or not (inner.clipnorm or inner.global_clipnorm),
+        "On several replicas, `clipnorm` and `global_clipnorm` of an optimizer "
+        "clip each replica's gradient before they are added up. Pass "
+        f"`clip_norm` to the `Trainer`. Received: optimizer={inner.name}",
+    )

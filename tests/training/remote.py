@@ -1,7 +1,7 @@
-"""Trains on another process: `python -m tests.training.remote PORT PATH`.
+"""Trains on other processes: `python -m tests.training.remote HOSTS PATH`.
 
 This process is the coordinator, as that of a TPU with a name is: it holds no
-data, and the worker makes the batches that it reads.
+data, and the hosts make the batches that they read.
 """
 
 import os
@@ -11,15 +11,25 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.training import tiny, worker
+import caltrain_tf as ct
+from tests.training import fake_tpu, tiny, worker
 
 
 def main():
-    port, path = sys.argv[1:]
-    # The worker is somewhere else, and no file of the run may land there.
+    addresses, path = sys.argv[1:]
+    # The hosts are somewhere else, and no file of the run may land there.
     os.chdir(path)
-    tf.config.experimental_connect_to_host(f"localhost:{port}")
-    device = "/job:worker/replica:0/task:0/device:CPU:0"
+    cluster = tf.train.ClusterSpec({"worker": addresses.split(",")})
+    tf.config.experimental_connect_to_cluster(cluster)
+    hosts = [
+        f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2)
+    ]
+    train(hosts[0])
+    trace(hosts)
+
+
+def train(device):
+    """Trains on one host, and goes on where it was."""
     trainer = make_trainer(tf.distribute.OneDeviceStrategy(device))
     places = []
 
@@ -45,6 +55,26 @@ def main():
         logits=trainer.predict(evaluation),
         accuracy=rows[-1]["test/accuracy"],
     )
+
+
+def trace(hosts):
+    """Traces what a TPU with a core on each host would run."""
+    tpu = fake_tpu.TPU({host: [host] for host in hosts})
+    assert ct.training.describe(tpu) == "2 TPU cores on 2 hosts"
+    places = []
+
+    def host_part(epoch, context):
+        dataset = worker.host_part(epoch, context)
+        places.append(dataset._variant_tensor.device)
+        return dataset
+
+    nll = ct.losses.NLL(from_logits=True)
+    alone = fake_tpu.count_sums(tpu, nll, host_part)
+    both = fake_tpu.count_sums(tpu, tiny.composite("mmce"), host_part)
+    assert 4 <= alone < both
+    assert sorted(set(places)) == hosts, places
+    fake_tpu.check_checkpoints(tpu, "tpu")
+    assert os.path.exists("tpu/ckpt-7.index")
 
 
 def make_trainer(strategy=None):

@@ -76,3 +76,16 @@ def assert_same_weights(one, other, **tolerance):
     """Asserts equality, to the bit unless a tolerance is given."""
     for left, right in zip(weights(one), weights(other), strict=True):
         np.testing.assert_allclose(left, right, **{"rtol": 0, **tolerance})
+
+
+def at_step(trained, step, action):
+    """Has something happen before the first execution from a step on."""
+    run_steps = trained._run_steps
+
+    def run_steps_and_act(phase, batches, count, first_step):
+        if first_step >= step:
+            trained._run_steps = run_steps
+            action()
+        return run_steps(phase, batches, count, first_step)
+
+    trained._run_steps = run_steps_and_act
