@@ -57,13 +57,14 @@ class TPU(tf.distribute.TPUStrategy):
         return tf.train.ClusterSpec({})
 
 
-def count_sums(tpu, loss, train=None):
+def count_sums(tpu, loss, train):
     """Traces steps, evaluation and prediction; returns the sums of a step."""
     accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
     trained = tiny.trainer(tpu, loss=loss, metrics=[accuracy])
-    source = TrainingInput(tpu, "dataset", train or tiny.dataset())
+    source = TrainingInput(tpu, "dataset", train)
     operations = _operations(trained._train.function, source.batches(0, 0))
-    data = evaluation_input(tpu, tiny.dataset())
+    # Built on the host that reads it, as remote hosts need it.
+    data = evaluation_input(tpu, lambda context: tiny.dataset())
     for function in (trained._evaluate_function, trained._predict_function):
         names = _operations(function, data)
         assert any(name.startswith("TPUReplicate") for name in names)

@@ -19,8 +19,9 @@ def test_what_it_runs_on(tpu):
 
 
 def test_steps_evaluation_and_prediction_are_traced(tpu):
-    alone = fake_tpu.count_sums(tpu, ct.losses.NLL(from_logits=True))
-    both = fake_tpu.count_sums(tpu, tiny.composite("mmce"))
+    nll, data = ct.losses.NLL(from_logits=True), tiny.dataset()
+    alone = fake_tpu.count_sums(tpu, nll, data)
+    both = fake_tpu.count_sums(tpu, tiny.composite("mmce"), data)
     # The gradient of every weight, at least, and what the loss adds up.
     assert 4 <= alone < both
 
