@@ -14,7 +14,8 @@ def test_rows_are_read_again_and_rewound(tmp_path):
     log = MetricsLog(str(path))
     for row in rows:
         log.append(row)
-    assert [json.loads(line) for line in path.open()] == rows
+    lines = path.read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows
     again, in_memory = MetricsLog(str(path)), MetricsLog()
     assert again.rows == rows and in_memory.rows == []
     again.rewind(1)
