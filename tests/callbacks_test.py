@@ -1,10 +1,6 @@
 """The loss after temperature scaling, as a callback of `model.fit`."""
 
-import importlib.util
 import math
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -360,61 +356,3 @@ def test_what_is_seen_only_in_training(trained):
     two.compile("sgd", SPARSE)
     with pytest.raises(ValueError, match="one output. Received: 2 outputs"):
         logged(VALIDATION, two)
-
-
-SCRIPT = """
-import sys
-sys.modules["tensorflow"] = None
-import keras, numpy as np
-import caltrain_tf as ct
-
-generator = np.random.default_rng(0)
-y = np.arange(192) % 3
-x = np.random.default_rng(7).normal(size=(3, 5))[y]
-x = (x + 1.5 * generator.normal(size=(192, 5))).astype("float32")
-train, arrays = (x[:64], y[:64]), (x[64:], y[64:])
-batches = [(x[i : i + 50], y[i : i + 50]) for i in (64, 114)] + [
-    (x[164:], y[164:])]
-keras.utils.set_random_seed(1)
-model = keras.Sequential([
-    keras.Input([5]), keras.layers.Dense(16, "relu"), keras.layers.Dense(3)])
-model.compile("sgd", ct.losses.Focal(from_logits=True), metrics=["accuracy"])
-for data in (arrays, batches):
-    history = model.fit(
-        *train, batch_size=32, epochs=2, verbose=0, validation_data=arrays,
-        callbacks=[
-            ct.callbacks.TemperatureScaledLoss(data),
-            keras.callbacks.EarlyStopping("val_ts_nll", mode="min"),
-        ]).history
-    logits = model.predict(arrays[0], verbose=0)
-    found = ct.callbacks.temperature_scaled_nll(logits, arrays[1])
-    assert abs(found["ts_nll"] - history["val_ts_nll"][-1]) < 1e-5
-
-tokens = generator.integers(0, 5, (20, 6))
-tagger = keras.Sequential([
-    keras.Input([6], dtype="int32"),
-    keras.layers.Embedding(5, 4, mask_zero=True),
-    keras.layers.Dense(5)])
-tagger.compile("sgd", ct.losses.NLL(from_logits=True))
-history = tagger.fit(tokens, tokens, epochs=1, verbose=0, callbacks=[
-    ct.callbacks.TemperatureScaledLoss((tokens, tokens))]).history
-logits = tagger.predict(tokens, verbose=0)
-found = ct.callbacks.temperature_scaled_nll(
-    logits, tokens, 1.0 * (tokens != 0))
-assert abs(found["ts_nll"] - history["val_ts_nll"][0]) < 1e-5
-"""
-
-
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_other_backends(backend):
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed")
-    environment = {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The metrics on Keras' other backends, in processes without TensorFlow."""
+"""Metrics and callbacks on Keras' other backends, without TensorFlow."""
 
 import importlib.util
 import os
@@ -47,6 +47,41 @@ if keras.backend.backend() == "jax":
 
 ct.figures.reliability_diagram(probs, labels)
 metrics.bootstrap(metrics.accuracy, probs, labels, 3)
+
+generator = np.random.default_rng(0)
+y = np.arange(192) % 3
+x = np.random.default_rng(7).normal(size=(3, 5))[y]
+x = (x + 1.5 * generator.normal(size=(192, 5))).astype("float32")
+train, arrays = (x[:64], y[:64]), (x[64:], y[64:])
+batches = [(x[i : i + 50], y[i : i + 50]) for i in (64, 114)] + [
+    (x[164:], y[164:])]
+keras.utils.set_random_seed(1)
+model = keras.Sequential([
+    keras.Input([5]), keras.layers.Dense(16, "relu"), keras.layers.Dense(3)])
+model.compile("sgd", ct.losses.Focal(from_logits=True), metrics=["accuracy"])
+for data in (arrays, batches):
+    history = model.fit(
+        *train, batch_size=32, epochs=2, verbose=0, validation_data=arrays,
+        callbacks=[
+            ct.callbacks.TemperatureScaledLoss(data),
+            keras.callbacks.EarlyStopping("val_ts_nll", mode="min"),
+        ]).history
+    logits = model.predict(arrays[0], verbose=0)
+    found = ct.callbacks.temperature_scaled_nll(logits, arrays[1])
+    assert abs(found["ts_nll"] - history["val_ts_nll"][-1]) < 1e-5
+
+tokens = generator.integers(0, 5, (20, 6))
+tagger = keras.Sequential([
+    keras.Input([6], dtype="int32"),
+    keras.layers.Embedding(5, 4, mask_zero=True),
+    keras.layers.Dense(5)])
+tagger.compile("sgd", ct.losses.NLL(from_logits=True))
+history = tagger.fit(tokens, tokens, epochs=1, verbose=0, callbacks=[
+    ct.callbacks.TemperatureScaledLoss((tokens, tokens))]).history
+logits = tagger.predict(tokens, verbose=0)
+found = ct.callbacks.temperature_scaled_nll(
+    logits, tokens, 1.0 * (tokens != 0))
+assert abs(found["ts_nll"] - history["val_ts_nll"][0]) < 1e-5
 """
 
 
