@@ -116,7 +116,7 @@ def shift_rows(splits, calibrators):
 
 def main(_):
     """Prints the tables."""
-    from caltrain_tf.experiments import measures, shift_tables
+    from caltrain_tf.experiments import measures, shift
 
     if (RUN_DIR.value is None) == (OUTPUTS.value is None):
         raise ValueError("Pass either --run_dir or --outputs.")
@@ -129,7 +129,7 @@ def main(_):
     print(measures.results_table(results))
     if "corrupted" in splits:
         rows = shift_rows(splits, calibrators)
-        print(f"\n{shift_tables.severity_table(rows)}")
+        print(f"\n{shift.severity_table(rows)}")
 
 
 if __name__ == "__main__":

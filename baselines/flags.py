@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 try:
     from absl import app, logging
-    from absl.flags import (
+    from absl.flags import (  # noqa: F401
         FLAGS,
         DEFINE_bool,
         DEFINE_enum,
@@ -32,15 +32,45 @@ try:
 except ModuleNotFoundError as error:
     sys.exit(f'{error}: pip install "caltrain_tf[tensorflow,baselines]"')
 
-__all__ = ["DEFINE_enum", "DEFINE_list", "DEFINE_multi_string"]
-
-# The flags belong to the script that calls the functions here, so that
-# `--helpshort` lists them.
+# `--helpshort` lists the flags of the script, which are defined here.
 disclaim_key_flags()
 
 ROOT = pathlib.Path(__file__).parents[1]
 # The configuration if there is no --config, by the name of the flag.
 _DEFAULTS = {}
+_SHARED = {
+    "primary": "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
+    "secondary": "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, "
+    "sb_marginal_ece, esd, mdca, dca, mbls, acls or none.",
+    "tpu": "`local`, or the name of a TPU.",
+    "data_dir": "Folder of TensorFlow Datasets.",
+    "tuned": "Settings of objectives, which override --config.<key>: the "
+    "result of baselines/tune.py (a best.json, or a folder of them), or a JSON "
+    'file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
+    "resume": "Folder of a run that is to be trained as its config.json says. "
+    "Waits if another process trains there.",
+    "init_from": "A `.keras` file with the initial weights, or the prefix of a "
+    "checkpoint of Uncertainty Baselines.",
+    "ray": "Execute the runs on a Ray cluster: `auto` for the cluster of this "
+    "machine, `local` for a new cluster on this machine alone, or the address "
+    "of a cluster. All nodes must be able to access the folders.",
+    "run_resources": "With --ray, other resources of a run, such as "
+    "'{\"TPU\": 4}'.",
+}
+_NUMBERS = {
+    "num_gpus": (None, "Number of GPUs; all by default."),
+    "parallel": (1, "Number of runs at a time on this machine."),
+    "run_cpus": (1, "With --ray, number of CPUs of a run."),
+}
+
+
+def define(*names):
+    """Defines flags that several scripts share."""
+    for name in names:
+        if name in _NUMBERS:
+            DEFINE_integer(name, *_NUMBERS[name])
+        else:
+            DEFINE_string(name, None, _SHARED[name])
 
 
 def define_config(default):
@@ -52,22 +82,12 @@ def define_config(default):
         f"Configuration file; configs/{default} by default. "
         "--config.<key>=<value> changes a setting, such as --config.epochs=10.",
     )
-    DEFINE_string("data_dir", None, "Folder of TensorFlow Datasets.")
+    define("data_dir")
 
 
 def define_objective():
     """Defines the flags of one objective."""
-    DEFINE_string(
-        "primary",
-        None,
-        "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
-    )
-    DEFINE_string(
-        "secondary",
-        None,
-        "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, sb_marginal_ece, "
-        "esd, mdca, dca, mbls, acls or none.",
-    )
+    define("primary", "secondary")
     DEFINE_bool(
         "interleaved",
         None,
@@ -75,25 +95,10 @@ def define_objective():
     )
 
 
-def define_tuned():
-    """Defines `--tuned`."""
-    DEFINE_string(
-        "tuned",
-        None,
-        "Settings of objectives, which override --config.<key>: the result of "
-        "baselines/tune.py (a best.json, or a folder of them), or a JSON file "
-        'such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
-    )
-
-
-def define_devices(multi_worker=True):
-    """Defines the flags that say what a run is trained on."""
-    DEFINE_string("tpu", None, "`local`, or the name of a TPU.")
-    DEFINE_integer("num_gpus", None, "Number of GPUs; all by default.")
-    if multi_worker:
-        DEFINE_bool(
-            "multi_worker", False, "Whether TF_CONFIG names several machines."
-        )
+def define_devices():
+    """Defines the flags that say what a script runs on."""
+    define("tpu", "num_gpus")
+    DEFINE_bool("multi_worker", False, "Whether TF_CONFIG names many machines.")
 
 
 def define_training(default_config):
@@ -101,24 +106,12 @@ def define_training(default_config):
     define_objective()
     define_devices()
     define_config(default_config)
-    define_tuned()
+    define("tuned", "resume", "init_from")
     DEFINE_string(
         "output_dir",
         None,
         "Folder of the run; runs/<primary>+<secondary> by default. The same "
         "command resumes a run that was stopped.",
-    )
-    DEFINE_string(
-        "resume",
-        None,
-        "Folder of a run that is to be trained as its config.json says. Waits "
-        "if another process trains there.",
-    )
-    DEFINE_string(
-        "init_from",
-        None,
-        "A `.keras` file with the initial weights, or the prefix of a "
-        "checkpoint of Uncertainty Baselines.",
     )
     DEFINE_list(
         "profile_steps",
@@ -129,42 +122,8 @@ def define_training(default_config):
 
 def define_pool():
     """Defines the flags that say where several runs are executed."""
-    DEFINE_integer(
-        "parallel",
-        1,
-        "Number of runs at a time on this machine; they share its processor "
-        "and GPUs.",
-        lower_bound=1,
-    )
-    DEFINE_string(
-        "ray",
-        None,
-        "Execute the runs on a Ray cluster: `auto` for the cluster of this "
-        "machine, `local` for a new cluster on this machine alone, or the "
-        "address of a cluster. All nodes must be able to access the folders.",
-    )
-    DEFINE_integer(
-        "run_cpus", 1, "With --ray, number of CPUs of a run.", lower_bound=1
-    )
-    DEFINE_float(
-        "run_gpus", 0, "With --ray, number of GPUs of a run.", lower_bound=0
-    )
-    DEFINE_string(
-        "run_resources",
-        "{}",
-        "With --ray, other resources of a run, such as '{\"TPU\": 4}'.",
-    )
-
-
-def objective_config():
-    """Returns the configuration with the losses and weights of the flags."""
-    from caltrain_tf.experiments import config as settings
-
-    config = FLAGS.config
-    settings.set_objective(
-        config, FLAGS.primary, FLAGS.secondary, FLAGS.interleaved
-    )
-    return config
+    define("tpu", "num_gpus", "parallel", "ray", "run_cpus", "run_resources")
+    DEFINE_float("run_gpus", 0, "With --ray, number of GPUs of a run.")
 
 
 def run_config():
@@ -173,7 +132,9 @@ def run_config():
 
     if FLAGS.resume is not None:
         return settings.load(FLAGS.resume), FLAGS.resume
-    config = objective_config()
+    config = FLAGS.config
+    losses = FLAGS.primary, FLAGS.secondary, FLAGS.interleaved
+    settings.set_objective(config, *losses)
     if FLAGS.init_from is not None:
         config.init_from = FLAGS.init_from
     name = settings.objective(config)
@@ -214,20 +175,16 @@ def open_pool():
             raise ValueError(f"--{name} only counts {only} --ray.")
     if FLAGS.ray is None:
         return pool.LocalPool(ROOT, FLAGS.parallel, FLAGS.num_gpus, FLAGS.tpu)
-    resources = json.loads(FLAGS.run_resources)
+    resources = json.loads(FLAGS.run_resources or "{}")
     return pool.RayPool(
         ROOT, FLAGS.ray, FLAGS.run_cpus, FLAGS.run_gpus, resources, FLAGS.tpu
     )
 
 
-def typed(*names):
-    """Returns the flags that the user has set, as they are typed."""
+def of_runs():
+    """Returns the flags of this script that its runs get too, as typed."""
+    names = ("data_dir", "tpu", "num_gpus")
     return [FLAGS[name].serialize() for name in names if FLAGS[name].present]
-
-
-def overrides():
-    """Returns the keys of the --config.<key> that the user has set."""
-    return config_flags.get_override_values(FLAGS["config"]).keys()
 
 
 def integers(name):
@@ -243,16 +200,12 @@ def integers(name):
 
 
 def run(main, *, arguments=False, resumes=True):
-    """Parses the flags and runs a script.
+    """Parses the flags, runs a script and exits with the code it returns.
 
-    A `ValueError` is a message to the user and ends the script in one line;
+    `main` is called with the arguments that are not flags, if `arguments` are
+    allowed; `resumes` is whether the same command resumes what was stopped. A
+    `ValueError` is a message to the user and ends the script in one line;
     `--verbosity=1` shows its traceback.
-
-    Args:
-        main: Called with the arguments that are not flags; it returns the exit
-            code.
-        arguments: Whether such arguments are allowed.
-        resumes: Whether the same command resumes what was stopped.
     """
     end = "Stopped; the same command goes on." if resumes else "Stopped."
 
@@ -267,13 +220,11 @@ def run(main, *, arguments=False, resumes=True):
             threading.Thread(target=_stop_with_input, daemon=True).start()
         try:
             return main(argv[1:])
-        except KeyboardInterrupt:
-            print(f"\n{end}", file=sys.stderr)
-            return 130
-        except SystemExit as stop:
-            if stop.code == 143:
+        except (KeyboardInterrupt, SystemExit) as stop:
+            code = getattr(stop, "code", 130)
+            if code in (130, 143):
                 print(f"\n{end}", file=sys.stderr)
-            raise
+            return code
         except ModuleNotFoundError as error:
             return f'{error}: pip install "caltrain_tf[tensorflow,baselines]"'
         except (ValueError, OSError, ImportError) as error:

@@ -11,7 +11,6 @@ with the tables as CSV, Markdown and LaTeX.
 
 import os
 import shlex
-import shutil
 import sys
 
 import flags
@@ -29,13 +28,8 @@ OVERWRITE = flags.DEFINE_bool(
 
 
 def show(text):
-    """Shows what is being done, on one line of a terminal."""
-    if sys.stderr.isatty():
-        columns = shutil.get_terminal_size().columns - 1
-        sys.stderr.write(f"\r{text[:columns]:<{columns}}")
-    else:
-        sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    """Shows what is being done."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def main(folders):
@@ -52,18 +46,9 @@ def main(folders):
         overwrite=OVERWRITE.value,
         progress=show,
     )
-    if sys.stderr.isatty():
-        sys.stderr.write("\n")
     for row in rows.left_out.itertuples():
-        print(f"Left out: {row.folder}, {row.part}: {row.reason}")
-    print(f"\n{text}\n")
-    for mark, meaning in (
-        ("*", "best of a column"),
-        ("†", "gives up 1% accuracy or more, and does not compete"),
-    ):
-        if mark in text:
-            print(f"{mark} {meaning}")
-    print(paths[-1])
+        print(f"Left out: {row.folder}: {row.reason}")
+    print(f"\n{text}\n\n{paths[-1]}")
     for folder in dict.fromkeys(map(os.path.dirname, paths[:-1])):
         print(f"{folder}{os.sep}")
 

@@ -15,8 +15,7 @@ moment and skips finished runs. A run that fails does not stop the others.
 import flags
 
 flags.define_config("cifar10.py")
-flags.define_tuned()
-flags.define_devices(multi_worker=False)
+flags.define("tuned")
 flags.define_pool()
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", None, "Folder of the study.", required=True)
@@ -49,21 +48,15 @@ flags.DEFINE_bool(
 def read_runs():
     """Returns the runs that the flags ask for."""
     from caltrain_tf.data import corruptions
-    from caltrain_tf.experiments import config, shift, study
+    from caltrain_tf.experiments import config as settings
+    from caltrain_tf.experiments import shift, study
 
-    varied = {"seed", "loss.primary", "loss.secondary", "interleaved.enabled"}
-    if given := sorted(varied & flags.overrides()):
-        raise ValueError(
-            f"--config.{given[0]} varies in a study: --objectives, --seeds."
-        )
-    name, objectives, tuned = FLAGS.config.data.name, FLAGS.objectives, {}
-    if objectives == ["paper"]:
-        objectives = config.paper_objectives(name)
+    config, tuned, measured = FLAGS.config, {}, None
+    objectives = settings.expand_objectives(FLAGS.objectives, config.data.name)
     if FLAGS.tuned is not None:
-        tuned = config.read_tuned(FLAGS.tuned, name)
+        tuned = settings.read_tuned(FLAGS.tuned, config.data.name)
         without = [name for name in objectives if name not in tuned]
         print(f"Not tuned: {', '.join(without) or 'none'}")
-    measured = None
     if FLAGS.shift:
         measured = shift.shift_options(
             FLAGS.shift_corruptions or corruptions.NAMES,
@@ -71,14 +64,9 @@ def read_runs():
             FLAGS.shift_examples,
             FLAGS.shift_generated,
         )
+    seeds, folder = flags.integers("seeds"), FLAGS.output_dir
     return study.study_runs(
-        FLAGS.config,
-        objectives,
-        flags.integers("seeds"),
-        FLAGS.output_dir,
-        tuned,
-        flags.typed("data_dir", "tpu", "num_gpus"),
-        measured,
+        config, objectives, seeds, folder, tuned, flags.of_runs(), measured
     )
 
 

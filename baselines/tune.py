@@ -1,9 +1,9 @@
-r"""Tunes an objective as the paper does: one parameter after the other.
+r"""Tunes objectives as the paper does: one parameter after the other.
 
-python baselines/tune.py --config=configs/cifar10.py \
-      --primary=focal --secondary=sb_ece --tpu=local
-python baselines/tune.py --config=configs/quickstart.py --primary=focal \
-      --secondary=sb_ece --config.search.beta="(0.3, 1.0)" \
+python baselines/tune.py --config=configs/cifar10.py --objectives=paper \
+      --output_dir=tuning/cifar10 --ray=auto --run_gpus=1
+python baselines/tune.py --config=configs/quickstart.py \
+      --primary=focal --secondary=sb_ece --config.search.beta="(0.3, 1.0)" \
       --config.search.temperature="()" --config.search.l2="()"
 
 The script tunes the threshold of the secondary loss, then its temperature, its
@@ -11,9 +11,9 @@ weight beta and the weight decay, with the values of `config.search`, and then
 the settings that --also names, such as
 --also=loss.options.sb_ece.num_bins=5,50. The best trial has the lowest ECE on
 the calibration split among those that give up less than one percentage point of
-accuracy. A trial is a run in `<output_dir>/trials/<values>`. The same command
-resumes stopped trials and retries failed trials. `--tuned=<output_dir>` of the
-other scripts takes the result.
+accuracy. A trial is a run in `<folder of the objective>/trials/<values>`. The
+same command resumes stopped trials and retries failed trials.
+`--tuned=<output_dir>` of the other scripts takes the result.
 """
 
 import os
@@ -22,14 +22,19 @@ import flags
 
 flags.define_objective()
 flags.define_config("cifar10.py")
-flags.define_devices(multi_worker=False)
 flags.define_pool()
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
     "output_dir",
     None,
-    "Folder of the tuning; tuning/<primary>+<secondary> by default. The same "
-    "command resumes a tuning that was stopped.",
+    "Folder of the tuning; tuning/<primary>+<secondary> by default. With "
+    "--objectives, the folder that holds one for each; tuning by default.",
+)
+flags.DEFINE_list(
+    "objectives",
+    None,
+    "Objectives to tune, such as nll,focal+sb_ece; `paper` for those of the "
+    "paper's table of results; that of --primary and --secondary by default.",
 )
 flags.DEFINE_enum(
     "strategy",
@@ -47,8 +52,8 @@ flags.DEFINE_multi_string(
 flags.DEFINE_integer(
     "trials",
     None,
-    "Largest number of trials; by default all values of `config.search`, or 20 "
-    "for a joint search.",
+    "Largest number of trials of an objective; by default all values of "
+    "`config.search`, or 20 for a joint search.",
     lower_bound=1,
 )
 
@@ -56,33 +61,43 @@ flags.DEFINE_integer(
 def main(_):
     """Tunes as the flags say, and prints the best values."""
     from caltrain_tf.experiments import build, tune
-    from caltrain_tf.experiments.config import objective
+    from caltrain_tf.experiments import config as settings
 
-    config = flags.objective_config()
+    config = FLAGS.config
+    losses = FLAGS.primary, FLAGS.secondary, FLAGS.interleaved
+    settings.set_objective(config, *losses)
+    names = FLAGS.objectives or [settings.objective(config)]
+    names = settings.expand_objectives(names, config.data.name)
+    configs = [settings.with_objective(config, name) for name in names]
     # Here, and not in the log of every trial.
-    build.check([config], FLAGS.data_dir)
-    tune.search_space(config, FLAGS.also, FLAGS.data_dir)
-    output_dir = FLAGS.output_dir or os.path.join("tuning", objective(config))
+    build.check(configs, FLAGS.data_dir)
+    folders = [os.path.join(FLAGS.output_dir or "tuning", n) for n in names]
+    if FLAGS.output_dir and not FLAGS.objectives:
+        folders = [FLAGS.output_dir]
+    for own in configs:
+        tune.search_space(own, FLAGS.also, FLAGS.data_dir)
     with flags.open_pool() as pool:
-        space, rows = tune.tune(
-            config,
-            output_dir,
+        results = tune.tune(
+            configs,
+            folders,
             pool,
             strategy=FLAGS.strategy,
             others=FLAGS.also,
             trials=FLAGS.trials,
             data_dir=FLAGS.data_dir,
-            flags=flags.typed("data_dir", "tpu", "num_gpus"),
+            flags=flags.of_runs(),
         )
-    best = tune.write_tuning(config, space, rows, output_dir)
-    table = tune.trials_table(rows).drop(columns="trial")
-    table[["accuracy", "ece"]] *= 100
-    print(f"\n{objective(config)} on {config.data.name}, calibration split (%)")
-    print(table.to_string(index=False, float_format="{:.4g}".format))
-    if any(row["failure"] for row in rows):
+    for own, folder, result in zip(configs, folders, results, strict=True):
+        best = tune.write_tuning(own, *result, folder)
+        table = tune.trials_table(result[1]).drop(columns="trial")
+        table[["accuracy", "ece"]] *= 100
+        name, data = best["objective"], best["data"]
+        print(f"\n{name} on {data}, calibration split (%)")
+        print(table.to_string(index=False, float_format="{:.4g}".format))
+        print(f"\nBest: {best['flags']}")
+    if any(row["failure"] for _, rows in results for row in rows):
         print("\nThe same command tries the failed trials again.")
-    print(f"\nBest: {best['flags']}")
-    print(f"Everything is in {output_dir}")
+    print(f"Everything is in {', '.join(folders)}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ sets. Commands get flags that make them short. What needs CIFAR, ImageNet or a
 TPU ends in one line that says so.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -90,10 +91,8 @@ ENDS = {
     "--data_dir=$HOME/tensorflow_datasets": NO_DATA.format("imagenet"),
     "python baselines/cifar/train.py --primary=focal --secondary=sb_ece "
     "--multi_worker": NO_DATA.format("cifar10"),
-    "python baselines/tune.py --config=configs/cifar10.py --primary=focal "
-    "--secondary=sb_ece --output_dir=tuning/focal+sb_ece": NO_DATA.format(
-        "cifar10"
-    ),
+    "python baselines/tune.py --config=configs/cifar10.py --objectives=paper "
+    "--output_dir=tuning": NO_DATA.format("cifar10"),
     "python baselines/study.py --config=configs/cifar10.py --tuned=tuning "
     "--output_dir=studies/cifar10 --shift": "--tuned must be a JSON file",
 }
@@ -267,39 +266,45 @@ def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
 def test_a_study_is_run_and_reported(run, tmp_path):
     code, output, errors = run(f"{STUDY} --seeds=0 --objectives=focal {TINY}")
     assert code == 0, errors
-    assert re.search(r"^focal +1 +[0-9.]+ ", output, re.M)
+    assert re.search(r"^Focal +1 +[0-9.]+ ", output, re.M)
     code, output, errors = run(REPORT_STUDY)
     assert code == 0, errors
     assert re.search(r"^Focal +1 ", output, re.M)
     assert (tmp_path / "report.html").exists()
 
 
-@pytest.mark.parametrize("command", ENDS)
-def test_what_needs_more_says_so_in_one_line(command, run):
-    typed = command
-    if "--multi_worker" in command:
-        # A machine that is there, instead of two that are not.
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = free.getsockname()[1]
-        (export,) = EXPORTS
-        hosts = '"host0:2222", "host1:2222"'
-        assert hosts in export
-        export = export.replace(hosts, f'"localhost:{port}"')
-        typed = f"{export}; {command}"
-    code, _, errors = run(typed)
-    assert code == 1
-    assert "Traceback" not in errors
-    # TensorFlow's own lines begin with a level and a date.
-    ours = [
-        line
-        for line in errors.splitlines()
-        if not re.match(r"WARNING: All log|[IWE]\d{4} |\d{4}-\d\d-", line)
-    ]
-    assert re.search(ENDS[command], ours[-1]), errors
-    if "--multi_worker" not in command:
+def test_what_needs_more_says_so_in_one_line(run, tmp_path):
+    # One process for all but the one that needs TF_CONFIG.
+    *plain, multi_worker = sorted(ENDS, key=lambda c: "--multi_worker" in c)
+    program = f"""if True:
+        import json, os, shlex
+        from tests.baselines.scripts import run_here
+        for command in {plain!r}:
+            _, script, *rest = shlex.split(os.path.expandvars(command))
+            done = run_here(script.removeprefix("baselines/"), *rest)
+            print(json.dumps([done.returncode, done.stderr]))
+    """
+    (tmp_path / "program.py").write_text(program)
+    code, output, errors = run("python program.py")
+    assert code == 0, errors
+    lines = output.splitlines()[-len(plain) :]
+    for command, line in zip(plain, lines, strict=True):
+        code, errors = json.loads(line)
+        assert code == 1
         # The cause of an error may follow it.
-        assert len(ours) <= 2, errors
+        assert len(errors.splitlines()) <= 2, errors
+        assert re.search(ENDS[command], errors.splitlines()[-1]), errors
+    # A machine that is there, instead of two that are not.
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    (export,) = EXPORTS
+    hosts = '"host0:2222", "host1:2222"'
+    assert hosts in export
+    export = export.replace(hosts, f'"localhost:{port}"')
+    code, _, errors = run(f"{export}; {multi_worker}")
+    assert code == 1 and "Traceback" not in errors
+    assert re.search(ENDS[multi_worker], errors.splitlines()[-1]), errors
 
 
 def test_the_snippets(run, tmp_path):

@@ -45,6 +45,7 @@ def train(config, folder):
             **build.fit_options(config),
         )
         epoch = experiment.chosen_epoch(trainer, config, run, history)
+        splits |= build.training_images(config, data)
         predictions = experiment.predict(trainer, splits)
         # Temperatures are fitted to the calibration split alone.
         scalers = measures.fit_calibrators(*predictions["calibration"])

@@ -4,7 +4,6 @@ Errors name the flags that set the configuration on the command line.
 """
 
 import contextlib
-import itertools
 
 import keras
 import ml_collections
@@ -13,6 +12,9 @@ from caltrain_tf import callbacks, losses, metrics, models, training
 from caltrain_tf import data as data_room
 from caltrain_tf.experiments import config as settings
 from caltrain_tf.experiments import uncertainty_baselines
+
+# The most training images of which the train ECE is measured.
+_TRAIN_ECE = 50_000
 
 
 def data(config, data_dir=None):
@@ -57,15 +59,25 @@ def evaluation_input(config, dataset):
     }
 
 
-def model(config, dataset, init_from=None):
-    """Returns the network, which takes uint8 pixels and returns logits.
+def training_images(config, dataset):
+    """Returns training images as they are, for the train ECE: at most 50,000.
 
-    Args:
-        config: The configuration.
-        dataset: The data from `data`.
-        init_from: A `.keras` file with the initial weights, or a checkpoint of
-            Uncertainty Baselines.
+    Not if nothing is trained: there may be no training set.
     """
+    if not config.epochs:
+        return {}
+    batch_size = _micro_batch(config)
+    batches = dataset.eval_input("train", batch_size)
+
+    def first(context):
+        replicas = context.num_replicas_in_sync // context.num_input_pipelines
+        return batches(context).take(replicas * (_TRAIN_ECE // batch_size + 1))
+
+    return {"train": first}
+
+
+def model(config, dataset, init_from=None):
+    """Returns the network, which takes uint8 pixels and returns logits."""
     keras.utils.set_random_seed(config.seed)
     before = keras.config.dtype_policy()
     with _named("--config.precision"):
@@ -125,15 +137,8 @@ def loss(config, parts=None):
 
 
 def optimizer(config, batches):
-    """Returns SGD with the warm-up and step decay of Uncertainty Baselines.
-
-    Args:
-        config: The configuration.
-        batches: The training set from `training_input`.
-    """
-    steps_per_epoch = batches["dataset_steps"] + batches.get(
-        "held_out_steps", 0
-    )
+    """Returns SGD with the warm-up and step decay of Uncertainty Baselines."""
+    steps = batches["dataset_steps"] + batches.get("held_out_steps", 0)
     recipe = config.optimizer
     scale = config.batch_size / recipe.reference_batch_size
     accumulate = config.accumulate_steps
@@ -141,7 +146,7 @@ def optimizer(config, batches):
         sgd = keras.optimizers.SGD(
             training.WarmUpStepDecay(
                 recipe.learning_rate * scale,
-                steps_per_epoch,
+                steps,
                 recipe.decay_ratio,
                 recipe.decay_epochs,
                 recipe.warmup_epochs,
@@ -209,12 +214,7 @@ def fit_options(config):
 
 
 def check(configs, data_dir=None):
-    """Raises if runs cannot be built, without training them.
-
-    Args:
-        configs: Configurations of runs on the same data with the same network.
-        data_dir: The folder of TensorFlow Datasets.
-    """
+    """Raises if runs on the same data with the same network cannot be built."""
     configs = [ml_collections.ConfigDict(config) for config in configs]
     model(configs[0], data(configs[0], data_dir))
     for config in configs:
@@ -227,13 +227,10 @@ def _load_weights(network, path):
     shapes = [weight.shape for weight in weights]
     expected = [tuple(weight.shape) for weight in network.weights]
     if shapes != expected:
-        pairs = itertools.zip_longest(expected, shapes)
-        wanted, there = next(pair for pair in pairs if pair[0] != pair[1])
         raise ValueError(
             "--init_from must be a network with the weights of "
             f"{network.name!r}: {len(expected)} arrays. Received: {path}, "
-            f"which has {len(shapes)}; the first that differs is of shape "
-            f"{there} instead of {wanted}"
+            f"which has {len(shapes)}, or other shapes"
         )
     network.set_weights(weights)
 

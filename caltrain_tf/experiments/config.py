@@ -4,11 +4,11 @@ Files in `configs/` change the settings of `get_config`, and flags such as
 `--config.loss.beta=0.3` change those of a file.
 """
 
+import copy
 import json
 import os
 
 import ml_collections
-import tensorflow as tf
 from ml_collections import config_dict
 
 from caltrain_tf import checks, files, losses
@@ -80,12 +80,16 @@ def get_config():
     # Also inside epochs: for epochs that take longer than may be lost.
     config.checkpoint_every_steps = config_dict.placeholder(int)
 
-    # What `baselines/tune.py` tries, one parameter after the other.
+    # What `baselines/tune.py` tries, one parameter after the other; those of a
+    # secondary loss replace the others.
     config.search = ml_collections.ConfigDict()
     config.search.threshold = (0.1, 0.3, 0.5, 0.7, 0.9)
     config.search.temperature = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
     config.search.beta = (0.1, 0.3, 1.0, 3.0, 10.0)
     config.search.l2 = (1e-5, 5e-5, 1e-4, 2e-4, 5e-4)
+    # MMCE is a square: on an over-confident network its gradient is a hundredth
+    # of that of NLL.
+    config.search.mmce = {"beta": (1.0, 10.0, 30.0, 100.0, 300.0)}
     return config
 
 
@@ -105,27 +109,20 @@ def check(config):
         ("evaluate_every", 1),
         # If a checkpoint is damaged, the one before it is used.
         ("keep_checkpoints", 2),
-        ("optimizer.reference_batch_size", 1),
+        ("checkpoint_every_steps", 1),
     ):
-        checks.count(f"--config.{name}", flatten(config)[name], low)
+        if config[name] is not None:
+            checks.count(f"--config.{name}", config[name], low)
     if config.batch_size % config.accumulate_steps:
         raise ValueError(
             "--config.batch_size must be a multiple of "
             f"--config.accumulate_steps, {config.accumulate_steps}. "
             f"Received: {config.batch_size}"
         )
-    if config.checkpoint_every_steps is not None:
-        checks.count(
-            "--config.checkpoint_every_steps", config.checkpoint_every_steps
-        )
+    l2, fraction = config.optimizer.l2, config.interleaved.held_out_fraction
+    checks.number("--config.optimizer.l2", l2, low=0, closed=True)
     checks.number(
-        "--config.optimizer.l2", config.optimizer.l2, low=0, closed=True
-    )
-    checks.number(
-        "--config.interleaved.held_out_fraction",
-        config.interleaved.held_out_fraction,
-        low=0,
-        high=1,
+        "--config.interleaved.held_out_fraction", fraction, low=0, high=1
     )
     if config.interleaved.enabled and config.loss.secondary is None:
         raise ValueError(
@@ -153,18 +150,10 @@ def flatten(config, prefix=""):
 
 
 def override(config, settings, name="config"):
-    """Sets existing settings to values of the same type.
-
-    Args:
-        config: The configuration, which is modified.
-        settings: A dictionary from dotted keys to values.
-        name: Name of the settings in error messages.
+    """Sets existing settings, by dotted keys, to values of the same type.
 
     Example:
         >>> config = ml_collections.ConfigDict({"loss": {"beta": 1.0}})
-        >>> override(config, {"loss.beta": 0.3})
-        >>> config.loss.beta
-        0.3
         >>> override(config, {"loss.betta": 0.3}, "focal+sb_ece")
         Traceback (most recent call last):
         ...
@@ -189,39 +178,44 @@ def objective(config):
     return name + (INTERLEAVED if config["interleaved"]["enabled"] else "")
 
 
-def parse_objective(name):
-    """Returns the parts of an objective's name.
+def split_objective(name):
+    """Returns the parts of an objective's name, of any losses.
 
     Returns:
-        `(primary, secondary, interleaved)`; the secondary loss may be None.
+        `(primary, secondary, interleaved)`; the secondary loss may be "".
 
     Example:
-        >>> parse_objective("nll+s_avuc-interleaved")
+        >>> split_objective("nll+s_avuc-interleaved")
         ('nll', 's_avuc', True)
-        >>> parse_objective("mse")
-        ('mse', None, False)
     """
     pair, interleaved = name.removesuffix(INTERLEAVED), INTERLEAVED in name
-    primary, plus, secondary = pair.partition("+")
+    primary, _, secondary = pair.partition("+")
+    return primary, secondary, interleaved
+
+
+def parse_objective(name):
+    """Returns the parts of an objective's name; None for no secondary loss."""
+    primary, secondary, interleaved = split_objective(name)
     checks.choice("objectives", primary, list(losses.PRIMARY))
-    if plus or interleaved:
+    if "+" in name or interleaved:
         checks.choice("objectives", secondary, list(losses.SECONDARY))
     return primary, secondary or None, interleaved
 
 
-def set_objective(config, primary, secondary, interleaved):
-    """Sets the losses of a configuration; None leaves a setting as it is.
+def with_objective(config, name):
+    """Returns a copy of a configuration with the losses of an objective."""
+    config = copy.deepcopy(config)
+    primary, secondary, interleaved = parse_objective(name)
+    config.loss.primary, config.loss.secondary = primary, secondary
+    config.interleaved.enabled = interleaved
+    return config
 
-    Args:
-        config: The configuration, which is modified.
-        primary: Name of the primary loss.
-        secondary: Name of the secondary loss, or `"none"`.
-        interleaved: Whether to train the secondary loss on a held-out part.
-    """
+
+def set_objective(config, primary, secondary, interleaved):
+    """Sets losses by the values of the flags; None leaves them as they are."""
     if primary is not None:
-        config.loss.primary = checks.choice(
-            "--primary", primary, list(losses.PRIMARY)
-        )
+        checks.choice("--primary", primary, list(losses.PRIMARY))
+        config.loss.primary = primary
     if secondary is not None:
         checks.choice("--secondary", secondary, ["none", *losses.SECONDARY])
         config.loss.secondary = None if secondary == "none" else secondary
@@ -229,16 +223,18 @@ def set_objective(config, primary, secondary, interleaved):
         config.interleaved.enabled = interleaved
 
 
-def paper_objectives(data):
-    """Returns the objectives of the paper's table of results for a data set.
+def expand_objectives(names, data):
+    """Returns objectives; `paper` is those of the paper's table of results.
 
     On CIFAR, where NLL memorises the training set, the paper trains its soft
     calibration objectives on a held-out part.
 
     Example:
-        >>> len(paper_objectives("cifar10")), paper_objectives("imagenet")[-2:]
-        (18, ['nll+sb_ece', 'nll+s_avuc'])
+        >>> expand_objectives(["paper"], "imagenet")[-2:]
+        ['nll+sb_ece', 'nll+s_avuc']
     """
+    if list(names) != ["paper"]:
+        return list(names)
     primaries = ["nll"] if data == "imagenet" else ["nll", "focal", "mse"]
     secondaries = ("", "+mmce", "+avuc", "+avuc_gs", "+sb_ece", "+s_avuc")
     names = [primary + other for primary in primaries for other in secondaries]
@@ -247,33 +243,27 @@ def paper_objectives(data):
 
 
 def read_tuned(path, data=None):
-    """Reads the settings that tuning has found for objectives.
+    """Returns the settings that tuning has found, by objective.
 
     Args:
         path: A `best.json` of a tuning; a folder that contains such files, at
-            any depth; or a JSON file with an object from objectives to objects
-            from dotted keys to values.
+            any depth; or a JSON file such as
+            `{"focal+sb_ece": {"loss.beta": 0.3}}`.
         data: The data set on which a tuning must have been done; any if None.
-
-    Returns:
-        A dictionary from objectives to dictionaries from dotted keys to values.
     """
-    path = os.fspath(path)
+    path = files.as_path(path)
     paths = [path]
-    if tf.io.gfile.isdir(path):
-        paths = [
-            os.path.join(folder, BEST)
-            for folder, _, names in sorted(tf.io.gfile.walk(path))
-            if BEST in names
-        ]
-    if not paths or not tf.io.gfile.exists(paths[0]):
+    if path.is_dir():
+        walked = sorted(path.walk())
+        paths = [folder / BEST for folder, _, names in walked if BEST in names]
+    if not paths or not paths[0].exists():
         raise ValueError(
             "--tuned must be a JSON file, or a folder that contains "
-            f"{BEST}. Received: {path!r}"
+            f"{BEST}. Received: {os.fspath(path)!r}"
         )
     tuned = {}
     for file in paths:
-        best = json.loads(files.as_path(file).read_text())
+        best = json.loads(file.read_text())
         if "overrides" in best:
             if data not in (None, best["data"]):
                 raise ValueError(
@@ -287,12 +277,6 @@ def read_tuned(path, data=None):
                 f"Received: {', '.join(twice)} again in {file}"
             )
         tuned |= best
-    for name, settings in tuned.items():
+    for name in tuned:
         parse_objective(name)
-        if not isinstance(settings, dict):
-            raise ValueError(
-                "--tuned must be such as "
-                '{"focal+sb_ece": {"loss.beta": 0.3}}. '
-                f"Received: {settings!r} for {name!r} in {path}"
-            )
     return tuned

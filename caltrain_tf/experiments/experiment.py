@@ -75,19 +75,15 @@ def chosen_epoch(trainer, config, run, history):
 
 
 def final_results(config, epoch, predictions, calibrators):
-    """Returns the contents of `results.json`.
+    """Returns the contents of `results.json`, and warns of a memorised set.
 
-    Args:
-        config: The configuration.
-        epoch: The row of the epoch that is measured.
-        predictions: `(logits, labels)` by split.
-        calibrators: Fitted calibrators by name.
+    `epoch` is the row of the epoch that is measured, `predictions` are
+    `(logits, labels)` by split.
     """
-    results = measures.final_results(predictions["test"], calibrators)
-    if epoch["epoch"]:
-        results["train_ece"] = epoch["train/ece"]
-        results["train_accuracy"] = epoch["train/accuracy"]
-        training.warn_if_memorised(results["train_ece"], results["ece"])
+    train, test = predictions.get("train"), predictions["test"]
+    results = measures.final_results(test, calibrators, train)
+    if train is not None:
+        training.warn_if_memorised(results["train_ece_l1"], results["ece_l1"])
     if config.best is not None:
         results["best_epoch"] = epoch["epoch"]
     return results
@@ -96,17 +92,11 @@ def final_results(config, epoch, predictions, calibrators):
 def write(run, step, predictions, calibrators, results, model):
     """Writes predictions, a reliability diagram, networks and results.
 
-    Args:
-        run: The open `RunFolder`.
-        step: The step whose weights are measured.
-        predictions: `(logits, labels)` by split.
-        calibrators: Fitted calibrators by name.
-        results: The contents of `results.json`.
-        model: The network, on one device.
+    `step` is that of the weights that are measured; `model` is on one device.
     """
-    for split, (logits, labels) in predictions.items():
+    for split in ("calibration", "test"):
         path = run.file("predictions", f"{split}.npz")
-        prediction_files.save(path, logits, labels)
+        prediction_files.save(path, *predictions[split])
     logits, labels = predictions["test"]
     panels = {"no scaling": (logits, labels)}
     for name, calibrator in calibrators.items():

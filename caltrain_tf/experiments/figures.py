@@ -6,7 +6,6 @@ label, colour and marker in all of them.
 
 import io
 import math
-import zlib
 
 import numpy as np
 import pandas as pd
@@ -15,13 +14,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from caltrain_tf import files, losses
+from caltrain_tf.experiments import config
 from caltrain_tf.figures import reliability, style
 from caltrain_tf.metrics.binned import ReliabilityCurve
 
 # Colours of the losses, in the order of the paper's tables: Okabe and Ito's
 # palette, which is safe for colour-blind readers, and colours at least 15
 # CIELAB units from it and from each other for any colour vision. Other losses
-# of the registry get one of `_OTHER_COLORS`.
+# are grey.
 COLORS = {
     "nll": "#0072B2",
     "focal": "#332288",
@@ -40,7 +40,6 @@ COLORS = {
     "mbls": "#330044",
     "acls": "#AA1100",
 }
-_OTHER_COLORS = ("#882255", "#B0A060", "#BBCCAA", "#99CCDD")
 # Marker, line style and hatch of the primary losses.
 _PRIMARY_STYLES = {
     "nll": ("o", "-", ""),
@@ -49,21 +48,24 @@ _PRIMARY_STYLES = {
     "dual_focal": ("D", "-.", "xxx"),
     "bsce_gra": ("v", (0, (5, 1, 1, 1, 1, 1)), "---"),
 }
-_OTHER_STYLES = (("P", "-.", "+++"), ("X", "-.", "ooo"), ("h", "-.", "***"))
 _CALIBRATORS = {"none": "no scaling", "dirichlet": "Dirichlet"}
 # Labels and units. A calibrator's name may follow: `ece`, `ece_ts`.
 _METRICS = {
     "accuracy": ("Accuracy", "%"),
+    "ece_debiased": ("Debiased ECE", "%"),
+    "ece_l1": ("ECE, l1", "%"),
     "ece": ("ECE", "%"),
     "train_accuracy": ("Training accuracy", "%"),
     "train_ece_l1": ("Training ECE, l1", "%"),
     "train_ece": ("Training ECE", "%"),
     "ks_error": ("KS error", "%"),
     "mean_sweep_ce": ("Mean-sweep CE", "%"),
+    "marginal_ece_sum": ("Marginal ECE, sum", "%"),
     "marginal_ece": ("Marginal ECE", "%"),
     "smooth_ece": ("Smooth ECE", "%"),
     "nll": ("NLL", "nats"),
     "brier": ("Brier score", ""),
+    "test_to_train_ece_l1": ("ECE / training ECE", ""),
     "temperature": ("Temperature", ""),
     "average_uncertainty": ("Mean entropy", "nats"),
 }
@@ -83,18 +85,6 @@ def save(figure, path):
     return png.getvalue()
 
 
-def split_objective(objective):
-    """Returns the primary loss, secondary loss ("" for none) and `interleaved`.
-
-    Example:
-        >>> split_objective("nll+s_avuc-interleaved")
-        ('nll', 's_avuc', True)
-    """
-    name = objective.removesuffix("-interleaved")
-    primary, _, secondary = name.partition("+")
-    return primary, secondary, name != objective
-
-
 def loss_label(loss):
     """Returns the name of a loss in the literature; others are unchanged."""
     return losses.LABELS.get(loss, loss)
@@ -107,23 +97,15 @@ def objective_label(objective):
         >>> objective_label("nll+s_avuc-interleaved")
         'NLL + S-AvUC (interleaved)'
     """
-    primary, secondary, interleaved = split_objective(objective)
+    primary, secondary, interleaved = config.split_objective(objective)
     label = " + ".join(map(loss_label, filter(None, (primary, secondary))))
     return label + (" (interleaved)" if interleaved else "")
 
 
 def calibrator_label(calibrator):
-    """Returns the label of a calibrator, with abbreviations in capitals.
-
-    Example:
-        >>> calibrator_label("ts_sb_ece"), calibrator_label("matrix_scaling")
-        ('TS-SB-ECE', 'matrix scaling')
-    """
-    if calibrator in _CALIBRATORS:
-        return _CALIBRATORS[calibrator]
-    if len(calibrator.partition("_")[0]) <= 3:
-        return calibrator.replace("_", "-").upper()
-    return calibrator.replace("_", " ")
+    """Returns the label of a calibrator, such as `TS-SB-ECE`."""
+    label = calibrator.replace("_", "-").upper()
+    return _CALIBRATORS.get(calibrator, label)
 
 
 def metric_label(metric, unit=True):
@@ -149,26 +131,21 @@ def objective_style(objective):
     """Returns the colour, marker, line style, hatch and fill of an objective.
 
     The colour is that of the secondary loss, or of the primary loss if there is
-    no secondary loss. The marker, line style and hatch are those of the primary
-    loss. Markers and bars of interleaved training are hollow. Unknown losses
-    get one of the remaining styles, always the same one.
+    none; the others are of the primary loss. Markers and bars of interleaved
+    training are hollow.
     """
-    primary, secondary, interleaved = split_objective(objective)
-    loss = secondary or primary
-    color = COLORS.get(loss) or _pick(_OTHER_COLORS, loss)
-    marks = _PRIMARY_STYLES.get(primary) or _pick(_OTHER_STYLES, primary)
+    primary, secondary, interleaved = config.split_objective(objective)
+    marks = _PRIMARY_STYLES.get(primary, ("P", "-.", "+++"))
+    color = COLORS.get(secondary or primary, "#999999")
     return (color, *marks, not interleaved)
 
 
 def effect_size_bars(effects):
     """Draws Cohen's d of every secondary loss: figure 1 of the paper.
 
-    Bars are means over settings and primary losses, with the best at the top;
-    marks are the single values, hollow ones those of interleaved training.
-    Several metrics (`ece`, `ece_ts`) are bars side by side.
-
-    Args:
-        effects: Rows of `statistics.effect_sizes`, of one or several metrics.
+    Bars are means of `statistics.effect_sizes` over settings and primaries,
+    with the best at the top; marks are the single values, hollow ones those of
+    interleaved training. Several metrics are bars side by side.
     """
     metrics = list(effects["metric"].unique())
     means = effects.pivot_table("d", "secondary", "metric", sort=False)
@@ -225,27 +202,19 @@ def effect_size_bars(effects):
 def error_bars_by_objective(summary, metric="ece"):
     """Draws a metric of each objective: figure 5 of the paper.
 
-    Bars are horizontal and grouped by primary loss, so that the names of many
-    objectives are readable, with the accuracy below each. Error bars are one
-    standard error over seeds; a single run has none.
-
-    Args:
-        summary: A `statistics.Summary` of one setting, with the metric.
-        metric: Name of the metric.
+    Bars are grouped by primary loss, with the accuracy below each. Error bars
+    are one standard error over seeds; a single run has none.
     """
     shown = summary.mean[metric].dropna().index
-    primaries = [split_objective(objective)[0] for objective in shown]
-    groups = list(dict.fromkeys(primaries))
-    pairs = zip(primaries, shown, strict=True)
-    pairs = sorted(pairs, key=lambda pair: groups.index(pair[0]))
+    primaries = {name: config.split_objective(name)[0] for name in shown}
+    groups = list(dict.fromkeys(primaries.values()))
+    group = {name: groups.index(primaries[name]) for name in shown}
+    shown = sorted(shown, key=group.get)
     # A gap of half a bar between groups.
-    places = [
-        index + 0.5 * groups.index(primary)
-        for index, (primary, _) in enumerate(pairs)
-    ]
+    places = [index + 0.5 * group[name] for index, name in enumerate(shown)]
     figure, ax = style.new_axes(0.8 + 0.4 * (places[-1] + 1))
     factor = metric_factor(metric)
-    for place, (_, objective) in zip(places, pairs, strict=True):
+    for place, objective in zip(places, shown, strict=True):
         mean, error = summary.mean.loc[objective], summary.error.loc[objective]
         color, _, _, hatch, filled = objective_style(objective)
         ax.barh(
@@ -270,8 +239,7 @@ def error_bars_by_objective(summary, metric="ece"):
             fontsize=8,
             color="#333333",
         )
-    labels = [objective_label(objective) for _, objective in pairs]
-    labels = [label.replace(" (", "\n(") for label in labels]
+    labels = [objective_label(name).replace(" (", "\n(") for name in shown]
     ax.set_yticks(places, labels, fontsize=9)
     ax.set_ylim(places[-1] + 0.75, -0.5)
     ax.tick_params(axis="y", length=0)
@@ -280,72 +248,10 @@ def error_bars_by_objective(summary, metric="ece"):
     return figure
 
 
-def metric_scatter(results, x, y, front=False):
-    """Draws two metrics of runs against each other.
-
-    Small points are runs, and large points are means over the runs of an
-    objective.
-
-    Args:
-        results: Results of one setting.
-        x: Name of a metric.
-        y: Name of an error metric.
-        front: Whether to draw the Pareto front of the means, where more of `x`
-            and less of `y` is better.
-    """
-    figure, ax = style.new_axes(3.8)
-    factors = metric_factor(x), metric_factor(y)
-    means = []
-    for objective, runs in results.dropna(subset=[x, y]).groupby(
-        "objective", sort=False
-    ):
-        points = runs[[x, y]].to_numpy(float) * factors
-        means.append(points.mean(axis=0))
-        look = _line(objective) | {"linestyle": "none"}
-        ax.plot(*points.T, markersize=3.5, alpha=0.6, **look)
-        label = objective_label(objective)
-        ax.plot(*means[-1], markersize=9, label=label, **look)
-    if front:
-        points = np.array(means)
-        points = points[pareto_front(points * [-1, 1])]
-        # A step shows the lowest error at which an accuracy is reached.
-        ax.plot(
-            *points[np.argsort(points[:, 0])].T,
-            drawstyle="steps-pre",
-            color="black",
-            linewidth=1,
-            zorder=1,
-            label="Pareto front",
-        )
-    ax.set(xlabel=metric_label(x), ylabel=metric_label(y))
-    ax.grid(alpha=0.3)
-    legend_below(ax)
-    return figure
-
-
-def pareto_front(points):
-    """Returns which points are on the Pareto front, where lower is better.
-
-    A point is beaten by another point that is at least as low in every column
-    and lower in at least one. Equal points do not beat each other.
-
-    Example:
-        >>> pareto_front([[1, 5], [2, 3], [3, 4], [4, 1]]).tolist()
-        [True, True, False, True]
-    """
-    points = np.asarray(points, float)
-    first, second = points[:, None], points[None]
-    beaten_by = (second <= first).all(-1) & (second < first).any(-1)
-    return ~beaten_by.any(axis=1)
-
-
 def reliability_by_objective(rows, errors, columns=2):
     """Draws a reliability diagram of every objective, over all seeds.
 
-    Args:
-        rows: Reliability rows of one setting and calibrator.
-        errors: The ECE of each objective, for the titles.
-        columns: Number of diagrams per row.
+    `errors` are the ECEs of objectives, for the titles.
     """
     curves = curves_by_objective(rows)
     axes = reliability.new_axes(len(curves), columns, width=1.9)
@@ -365,9 +271,6 @@ def accuracy_against_confidence(rows):
 
     Networks are over-confident where their line is below the diagonal. Bins of
     fewer than 30 predictions are faint points beside the line.
-
-    Args:
-        rows: Reliability rows of one setting and calibrator.
     """
     figure, ax = style.new_axes(4.4)
     reliability.draw_diagonal(ax, label="calibrated")
@@ -393,26 +296,19 @@ def accuracy_against_confidence(rows):
 def curves_by_objective(rows):
     """Returns a reliability curve over the predictions of all seeds."""
     curves = {}
-    num_bins = rows["bin"].max() + 1
     for objective, bins in rows.groupby("objective", sort=False):
-        count = (
-            bins["count"].groupby(bins["bin"]).sum().reindex(range(num_bins))
-        )
         sums = bins[["confidence", "accuracy"]].mul(bins["count"], axis=0)
-        means = sums.groupby(bins["bin"]).sum().div(count, axis=0)
-        count = count.fillna(0).to_numpy(int)
-        curves[objective] = ReliabilityCurve(*means.to_numpy().T, count)
+        sums = sums.assign(count=bins["count"]).groupby(bins["bin"]).sum()
+        means = sums.div(sums["count"], axis=0).to_numpy()[:, :2]
+        curves[objective] = ReliabilityCurve(*means.T, sums["count"].to_numpy())
     return curves
 
 
 def shift_lines(means, metric="ece", title=None):
     """Draws a metric against severity, with error bars.
 
-    Args:
-        means: Rows with `severity`, `mean`, `error` (NaN for none), and
-            `objective`, `calibrator` or both: a line each.
-        metric: Name of the metric.
-        title: Title of the figure.
+    `means` has `severity`, `mean`, `error` (NaN for none), and `objective`,
+    `calibrator` or both: a line each.
     """
     frame = pd.DataFrame(means)
     factor = metric_factor(metric)
@@ -539,8 +435,3 @@ def _base(metric):
     """Returns the metric without the calibrator's name, "" if unknown."""
     found = (key for key in _METRICS if f"{metric}_".startswith(f"{key}_"))
     return next(found, "")
-
-
-def _pick(choices, name):
-    # Unlike `hash`, `crc32` is the same in every process.
-    return choices[zlib.crc32(name.encode()) % len(choices)]

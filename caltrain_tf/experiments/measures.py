@@ -1,8 +1,32 @@
 """The results of a finished run, as in `results.json`."""
 
+import functools
+
+import pandas as pd
+
 from caltrain_tf import metrics, posthoc
 
 CALIBRATORS = {"ts": "nll", "ts_sb_ece": "sb_ece"}
+_METRICS = {
+    "accuracy": metrics.accuracy,
+    "nll": metrics.negative_log_likelihood,
+    "brier": metrics.brier_score,
+    "ece": metrics.calibration_error,
+    "ece_debiased": functools.partial(metrics.calibration_error, debias=True),
+    # As in the paper's table of memorised training sets.
+    "ece_l1": functools.partial(
+        metrics.calibration_error, norm=1, binning="equal_width"
+    ),
+    "ks_error": metrics.ks_error,
+    "mean_sweep_ce": metrics.mean_sweep_calibration_error,
+    "marginal_ece": metrics.marginal_calibration_error,
+    # On the scale of the paper's table.
+    "marginal_ece_sum": functools.partial(
+        metrics.marginal_calibration_error, reduce="sum"
+    ),
+    "smooth_ece": metrics.smooth_calibration_error,
+    "average_uncertainty": metrics.average_uncertainty,
+}
 _LEGEND = """\
 none       the network as it was trained
 TS         its logits divided by a temperature, which is chosen by the
@@ -24,67 +48,64 @@ def fit_calibrators(logits, labels):
     }
 
 
-def measure(logits, labels):
+def measure(logits, labels, names=tuple(_METRICS)):
     """Returns accuracy, NLL, ECE and other measures by name."""
-    measures = {
-        "accuracy": metrics.accuracy,
-        "nll": metrics.negative_log_likelihood,
-        "brier": metrics.brier_score,
-        "ece": metrics.calibration_error,
-        "ks_error": metrics.ks_error,
-        "mean_sweep_ce": metrics.mean_sweep_calibration_error,
-        "marginal_ece": metrics.marginal_calibration_error,
-        "smooth_ece": metrics.smooth_calibration_error,
-        "average_uncertainty": metrics.average_uncertainty,
-    }
     return {
-        name: function(logits, labels, from_logits=True)
-        for name, function in measures.items()
+        name: float(_METRICS[name](logits, labels, from_logits=True))
+        for name in names
     }
 
 
-def final_results(test, calibrators):
+def final_results(test, calibrators, train=None):
     """Returns the contents of `results.json`, a flat dictionary.
 
-    `test` is `(logits, labels)` of the test split. Beside `accuracy`, `ece` and
-    so on there are `ece_ts`, `nll_ts`, `temperature_ts` for each calibrator.
+    Beside `accuracy`, `ece` and so on there are `ece_ts`, `nll_ts`,
+    `temperature_ts` for each calibrator.
+
+    Args:
+        test: `(logits, labels)` of the test split.
+        calibrators: Fitted calibrators by name.
+        train: The same of training images, without augmentation.
     """
     logits, labels = test
     results = measure(logits, labels)
+    if train is not None:
+        for key, value in measure(*train, ("accuracy", "ece_l1")).items():
+            results[f"train_{key}"] = value
+        ratio = results["ece_l1"] / max(results["train_ece_l1"], 1e-12)
+        results["test_to_train_ece_l1"] = ratio
     for name, calibrator in calibrators.items():
-        scaled = measure(calibrator.transform(logits), labels)
-        for key in ("ece", "nll", "brier", "ks_error", "mean_sweep_ce"):
-            results[f"{key}_{name}"] = scaled[key]
+        keys = ("ece", "nll", "brier", "ks_error", "mean_sweep_ce")
+        scaled = measure(calibrator.transform(logits), labels, keys)
+        results |= {f"{key}_{name}": value for key, value in scaled.items()}
         results[f"temperature_{name}"] = float(calibrator.temperature_)
     return results
 
 
 def results_table(results):
     """Returns the main results as a table for the terminal, with a legend."""
-    rows = [
-        ("", "none", *(name.upper().replace("_", "-") for name in CALIBRATORS))
+    table = pd.DataFrame(
+        {
+            label: [
+                f"{factor * results[key + ending]:.{digits}f}"
+                for ending in ("", *(f"_{name}" for name in CALIBRATORS))
+            ]
+            for label, key, factor, digits in (
+                ("ECE (%)", "ece", 100, 2),
+                ("KS error (%)", "ks_error", 100, 2),
+                ("mean-sweep CE (%)", "mean_sweep_ce", 100, 2),
+                ("NLL", "nll", 1, 4),
+                ("Brier score", "brier", 1, 4),
+            )
+        }
+    )
+    table["temperature"] = ["1"] + [
+        f"{results[f'temperature_{name}']:.3f}" for name in CALIBRATORS
     ]
-    for label, key, percent in (
-        ("ECE (%)", "ece", True),
-        ("KS error (%)", "ks_error", True),
-        ("mean-sweep CE (%)", "mean_sweep_ce", True),
-        ("NLL", "nll", False),
-        ("Brier score", "brier", False),
-    ):
-        values = [results[key], *(results[f"{key}_{c}"] for c in CALIBRATORS)]
-        form = (
-            (lambda v: f"{100 * v:.2f}") if percent else (lambda v: f"{v:.4f}")
-        )
-        rows.append((label, *map(form, values)))
-    temperatures = [results[f"temperature_{c}"] for c in CALIBRATORS]
-    rows.append(("temperature", "1", *(f"{t:.3f}" for t in temperatures)))
-    lines = [
+    table.index = ["none", "TS", "TS-SB-ECE"]
+    return (
         f"accuracy {results['accuracy']:.2%}, marginal ECE "
         f"{results['marginal_ece']:.2%}, average uncertainty "
-        f"{results['average_uncertainty']:.3f} nats"
-    ]
-    lines += [
-        f"{row[0]:<20}" + "".join(f"{cell:>12}" for cell in row[1:])
-        for row in rows
-    ]
-    return "\n".join([*lines, "", _LEGEND])
+        f"{results['average_uncertainty']:.3f} nats\n"
+        f"{table.T.to_string(col_space=11)}\n\n{_LEGEND}"
+    )

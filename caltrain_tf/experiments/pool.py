@@ -26,60 +26,39 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run that a pool executes.
+    """A run that a pool executes."""
 
-    Attributes:
-        name: Name of the run on the terminal, such as `focal+sb_ece seed 0`.
-        config: The whole configuration, of JSON types.
-        folder: The run's folder, local or in a bucket.
-        commands: What to execute, one after the other: a script, relative to
-            the repository, and its arguments.
-        shift: Options of the shift benchmark, if it is among the commands.
-    """
-
-    name: str
-    config: dict
-    folder: str
+    name: str  # On the terminal, such as `focal+sb_ece seed 0`.
+    config: dict  # The whole configuration, of JSON types.
+    folder: str  # Local or in a bucket.
+    # One after the other: a script of the repository, and its arguments.
     commands: tuple
+    # Options of the shift benchmark, if it is among the commands.
     shift: dict | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """How a run ended, after how long, and the last line of its output."""
 
-    Attributes:
-        failure: A text such as `exit code 1`; empty if the run succeeded.
-        last_line: The last line of its output.
-        seconds: How long it took.
-    """
-
-    failure: str
+    failure: str  # A text such as `exit code 1`; empty if the run succeeded.
     last_line: str
     seconds: float
 
 
 class LocalPool:
-    """Executes runs on this machine, several at a time.
+    """Executes runs on this machine, `parallel` at a time.
 
-    CPU threads and GPUs are divided among the runs; if there are fewer GPUs
-    than runs at a time, these share GPUs.
-
-    Args:
-        root: The folder of the repository.
-        parallel: The number of runs at a time.
-        num_gpus: Number of GPUs per run; None to divide all GPUs.
-        tpu: The TPU of the runs, which only one run can use at a time.
-
-    Attributes:
-        slots: The number of runs at a time.
+    CPU threads and GPUs are divided among the runs, or each has `num_gpus`; if
+    there are fewer GPUs than runs at a time, these share GPUs. A TPU can only
+    be used by one run at a time.
     """
 
     def __init__(self, root, parallel=1, num_gpus=None, tpu=None):
         if tpu is not None and parallel > 1:
             raise ValueError(
                 "--tpu is used by one run at a time: --parallel must be 1. "
-                f"Received: tpu={tpu!r}, parallel={parallel}"
+                f"Received: --parallel={parallel}"
             )
         self.slots = parallel
         self._root = root
@@ -132,26 +111,15 @@ class RayPool:
 
     A run whose node dies is restarted on another node and resumes from its last
     checkpoint, so all nodes must share the folders of the runs. The repository
-    is sent to the nodes; the dependencies must be installed there.
-
-    Args:
-        root: The folder of the repository.
-        address: `"auto"` for the cluster of this machine, `"local"` for a new
-            cluster of only this machine, or the address of a cluster.
-        cpus: Number of CPUs per run.
-        gpus: Number of GPUs per run; 0 for none, 0.5 for two runs per GPU.
-        resources: Other resources per run, such as `{"TPU": 4}`.
-        tpu: The TPU of the runs; only `"local"`, the TPU of the node.
-
-    Attributes:
-        slots: The number of runs at a time on the current nodes.
+    is sent to the nodes; the dependencies must be installed there. `cpus`,
+    `gpus` and `resources` are those of one run.
     """
 
     def __init__(self, root, address, cpus=1, gpus=0, resources=None, tpu=None):
         if tpu not in (None, "local"):
             raise ValueError(
                 "--tpu must be `local`, the TPU of each node, with --ray. "
-                f"Received: tpu={tpu!r}"
+                f"Received: --tpu={tpu}"
             )
         self._ray = _start_ray(root, address)
         resources = resources or {}
@@ -162,7 +130,11 @@ class RayPool:
             "max_retries": _RAY_RETRIES,
         }
         needs = {"CPU": cpus, "GPU": gpus, **resources}
-        self.slots = self._count_slots(needs)
+        there = self._ray.cluster_resources()
+        # The number of runs at a time on the current nodes.
+        self.slots = int(
+            min(there.get(n, 0) // needs[n] for n in needs if needs[n])
+        )
         if not self.slots and address == "local":
             self._ray.shutdown()
             raise ValueError(
@@ -204,39 +176,29 @@ class RayPool:
         runs = list(self._refs)
         return [run for run in runs if _log_time(run) != self._logs[run]]
 
-    def stop(self):
+    def stop(self, force=False):
         """Stops all runs with checkpoints and cancels the waiting ones."""
         for ref in list(self._refs.values()):
-            self._ray.cancel(ref)
+            self._ray.cancel(ref, force=force)
 
     def kill(self):
         """Kills all workers."""
-        for ref in list(self._refs.values()):
-            self._ray.cancel(ref, force=True)
-
-    def _count_slots(self, needs):
-        needs = {name: count for name, count in needs.items() if count}
-        return sum(
-            int(min(node["Resources"].get(n, 0) // needs[n] for n in needs))
-            for node in self._ray.nodes()
-            if node["Alive"]
-        )
+        self.stop(force=True)
 
 
 def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
     """Executes the commands of a run and returns its `Outcome`.
 
-    Args:
-        run: The `Run`.
-        root: The folder of the repository.
-        environment: The environment variables of the processes.
-        wanted_signal: Returns a signal that the processes are to be sent, or
-            None.
-        cwd: The folder that the processes start in; the current one if None.
+    `wanted_signal()` returns a signal that the processes are to be sent, or
+    None. They start in the folder `cwd`.
     """
     start, failure = time.monotonic(), ""
-    path = _log_path(run.folder)
-    with open(path, "a+b") as log:
+    # Files in a bucket cannot be appended to.
+    remote = "://" in run.folder
+    folder = tempfile.mkdtemp() if remote else run.folder
+    path = pathlib.Path(folder, LOG)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as log:
         now = datetime.datetime.now().astimezone()
         log.write(f"--- {now:%Y-%m-%d %H:%M:%S%z}\n".encode())
         log.flush()
@@ -252,7 +214,12 @@ def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
         log.seek(first)
         lines = log.read().decode(errors="replace").splitlines()
         log.write(f"--- {failure or 'done'} after {seconds:.1f} s\n".encode())
-    _upload_log(run.folder, path)
+    if remote:
+        from caltrain_tf import files
+
+        there = files.as_path(run.folder) / LOG
+        before = there.read_bytes() if there.exists() else b""
+        files.write_bytes(there, before + path.read_bytes())
     last_line = next((s for line in lines[::-1] if (s := line.strip())), "")
     return Outcome(failure, last_line, seconds)
 
@@ -333,29 +300,6 @@ def _environment(root, threads, gpus):
     return environment
 
 
-def _log_path(folder):
-    """Returns the local log file of a run."""
-    if "://" in folder:
-        # Files in a bucket cannot be appended to.
-        handle, path = tempfile.mkstemp(suffix=f"-{LOG}")
-        os.close(handle)
-        return path
-    os.makedirs(folder, exist_ok=True)
-    return os.path.join(folder, LOG)
-
-
-def _upload_log(folder, path):
-    """Appends a local log to the log of a run in a bucket."""
-    if "://" not in folder:
-        return
-    from caltrain_tf import files
-
-    there, here = files.as_path(folder) / LOG, pathlib.Path(path)
-    before = there.read_bytes() if there.exists() else b""
-    files.write_bytes(there, before + here.read_bytes())
-    here.unlink()
-
-
 def _log_time(run):
     path = os.path.join(run.folder, LOG)
     return os.stat(path).st_mtime_ns if os.path.exists(path) else None
@@ -401,7 +345,7 @@ def _start_ray(root, address):
         raise ValueError(
             "--ray must be `auto` where a cluster was started on this machine "
             "(`ray start --head`), `local`, or the address of a cluster. "
-            f"Received: ray={address!r}, where {error}"
+            f"Received: --ray={address}, where {error}"
         ) from error
     # Pickled by value, so that a node does not import TensorFlow only to start
     # a process.

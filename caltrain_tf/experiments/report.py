@@ -18,14 +18,7 @@ from caltrain_tf.experiments.figures import objective_label
 GENERATOR = "caltrain_tf report"
 # CSS pixels per inch, and image pixels per CSS pixel.
 _PIXELS, _DOTS = 96, 2
-# Tables before the figures; the others are folded, after them.
-_FIRST = ("results", "significance", "shift")
-_TABLES = (
-    *(*_FIRST, "measures", "memorisation", "dirichlet", "significance_ts"),
-    *("significance_best", "hyperparameters"),
-)
 _OVER_SEEDS = "Means over seeds, bars ±1 standard error."
-_POINTS = "Small points are runs, large ones means over seeds."
 _EFFECTS = (
     "Effect sizes of the secondary losses (Cohen's d)",
     "The mean ECE of the primary loss alone minus that with the secondary "
@@ -43,23 +36,16 @@ def write_report(
 
     Next to `report.html` are `report_rows/`, which `collect` reads to make the
     same page again, and `report_tables/` with every table as CSV, Markdown and
-    LaTeX. The footer has the current date, or that of `SOURCE_DATE_EPOCH`.
-
-    Args:
-        rows: A `collect.Rows`.
-        output: The page's path, local or in a bucket.
-        command: The command that makes the page, for the footer.
-        overwrite: Whether to replace files that are not of an earlier report.
-        progress: Called with a text for every setting.
+    LaTeX. Files that are not of an earlier report are only replaced with
+    `overwrite=True`. `progress` is called with a text for every setting.
 
     Returns:
         `(text, paths)`: the main tables for the terminal, and the paths of all
         files.
     """
     output = files.as_path(output)
-    folders = [
-        output.with_name(f"{output.stem}_{k}") for k in ("rows", "tables")
-    ]
+    kinds = ("rows", "tables")
+    folders = [output.with_name(f"{output.stem}_{kind}") for kind in kinds]
     _check_output(output, folders, overwrite)
     settings = {
         setting: collect.of_setting(rows, setting)
@@ -68,7 +54,7 @@ def write_report(
     made = {s: tables.build_tables(part) for s, part in settings.items()}
     page = _page(rows, settings, made, command, progress)
     paths = collect.write_rows(rows, folders[0])
-    for name in _TABLES:
+    for name in tables.NAMES:
         here = {s: built[name] for s, built in made.items() if name in built}
         for ending, write in (
             ("csv", tables.to_csv),
@@ -76,12 +62,10 @@ def write_report(
             ("tex", tables.to_latex),
         ):
             path = folders[1] / f"{name}.{ending}"
+            path.unlink(missing_ok=True)  # Of an earlier report.
             if here:
                 files.write_text(path, write(here))
                 paths.append(path)
-            else:
-                # Of an earlier report.
-                path.unlink(missing_ok=True)
     # The page is written last, so that all files exist if it does.
     files.write_text(output, page)
     text = "\n\n".join(
@@ -95,44 +79,37 @@ def headline(results):
     """Returns what the line on top says of one setting.
 
     Returns:
-        `best`, the objective with the lowest ECE that gives up less than 1%
-        accuracy, or None if that cannot be decided, with the `reason`. With it,
-        the numbers of the objective, those of its primary loss alone, and the
-        paired test between them.
+        `best`, the numbers of the objective with the lowest ECE that gives up
+        less than 1% accuracy, `alone`, those of its primary loss, and the
+        paired `test` between them; or None for the best, with the `reason`.
     """
     summary = statistics.summarize(results, ["ece"])
+    reason = ""
     if summary.competes is None:
         largest = tables.text_of(summary.error["accuracy"].max())
-        return {
-            "best": None,
-            "reason": "the accuracies are too uncertain (standard errors up "
-            f"to {largest}%) to tell which objectives give up less than 1% "
-            "accuracy; more seeds or longer training decide it",
-        }
-    if not summary.best["ece"].any():
-        return {
-            "best": None,
-            "reason": "it takes two objectives with two seeds",
-        }
-    best = summary.best["ece"].idxmax()
+        reason = (
+            "the accuracies are too uncertain (standard errors up to "
+            f"{largest}%) to tell which objectives give up less than 1% "
+            "accuracy; more seeds or longer training decide it"
+        )
+    elif not summary.best["ece"].any():
+        reason = "it takes two objectives with two seeds"
+    if reason:
+        return {"best": None, "reason": reason}
 
     def numbers(name):
         mean, error = summary.mean.loc[name], summary.error.loc[name]
-        return {
-            "name": objective_label(name),
-            **{
-                k: tables.text_of(mean[k], error[k])
-                for k in ("ece", "accuracy")
-            },
-        }
+        texts = {k: tables.text_of(mean[k], error[k]) for k in mean.index}
+        return {"name": objective_label(name), **texts}
 
+    best = summary.best["ece"].idxmax()
+    primary = results.loc[results["objective"] == best, "primary"].iloc[0]
     line = {"best": numbers(best), "alone": None, "test": None}
-    primary = figures.split_objective(best)[0]
     if primary != best and primary in summary.mean.index:
         line["alone"] = numbers(primary)
-        tests = statistics.paired_tests(results).set_index("objective")
-        if best in tests.index:
-            line["test"] = tests.loc[best].to_dict()
+        tests = statistics.paired_tests(results)
+        here = tests[tests["objective"] == best] if len(tests) else tests
+        line["test"] = next(iter(here.to_dict("records")), None)
     return line
 
 
@@ -166,23 +143,9 @@ def _figures(rows):
             figures.accuracy_against_confidence(here),
         )
     yield from _shift_figures(results, shift)
-    if results["objective"].nunique() > 1:
-        for key in errors:
-            yield (
-                f"Accuracy-ECE trade-off{scaled[key]}",
-                f"{_POINTS} No objective is both more accurate and better "
-                f"calibrated than one on the Pareto front. {tables.ECE}",
-                figures.metric_scatter(results, "accuracy", key, front=True),
-            )
     effects = _effects(results)
     if len(effects):
         yield (*_EFFECTS, figures.effect_size_bars(effects))
-    if has("average_uncertainty"):
-        yield (
-            "ECE against mean entropy",
-            f"{_POINTS} {tables.ECE}",
-            figures.metric_scatter(results, "average_uncertainty", "ece"),
-        )
     for key, here in bins.items():
         yield (
             f"Reliability{scaled[key]}",
@@ -243,30 +206,29 @@ def _shift_figures(results, shift):
 
 def _page(rows, settings, made, command, progress):
     """Returns the self-contained page as text."""
-    numbers = iter(range(1, 10_000))
+    sections, across, count = [], [], 0
 
     def images(drawn):
-        return [
-            (next(numbers), title, caption, _image(figure))
-            for title, caption, figure in drawn
-        ]
+        nonlocal count
+        shown = []
+        for title, caption, figure in drawn:
+            count += 1
+            shown.append((count, title, caption, _image(figure)))
+        return shown
 
-    sections = []
     for setting, part in settings.items():
         progress(f"drawing {setting}")
+        built = made[setting]
         sections.append(
             {
                 "setting": setting,
                 "headline": headline(part.results),
                 "seeds": sorted(part.results["seed"].unique()),
-                "tables": [
-                    made[setting][n] for n in _TABLES if n in made[setting]
-                ],
-                "first": sum(name in made[setting] for name in _FIRST),
+                "tables": list(built.values()),
+                "first": sum(name in built for name in tables.FIRST),
                 "figures": images(_figures(part)),
             }
         )
-    across = []
     effects = _effects(rows.results)
     if len(settings) > 1 and len(effects):
         across = images([(*_EFFECTS, figures.effect_size_bars(effects))])
@@ -277,9 +239,6 @@ def _page(rows, settings, made, command, progress):
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    now = datetime.datetime.now(datetime.UTC).timestamp()
-    date = datetime.datetime.fromtimestamp(int(epoch or now), datetime.UTC)
     return environment.get_template("report.html.j2").render(
         generator=GENERATOR,
         runs=len(rows.results),
@@ -288,7 +247,7 @@ def _page(rows, settings, made, command, progress):
         across=across,
         left_out=rows.left_out.to_dict("records"),
         left_columns=tables.LEFT,
-        date=date.strftime("%Y-%m-%d"),
+        date=datetime.date.today().isoformat(),
         version=importlib.import_module("caltrain_tf").__version__,
         command=command,
     )
@@ -312,16 +271,13 @@ def _image(figure):
 def _check_output(output, folders, overwrite):
     """Raises if the files of the report would replace others."""
     if output.is_dir():
-        raise ValueError(
-            "`output` must be a file. "
-            f"Received: the folder {os.fspath(output)!r}"
-        )
+        raise ValueError(f"--output must be a file. Received: {output}")
     if output.exists() and GENERATOR.encode() in output.read_bytes()[:2000]:
         return
     there = [path for path in (output, *folders) if path.exists()]
     if there and not overwrite:
         raise ValueError(
-            "`output` must not replace files that are not of an earlier "
-            "report, unless `overwrite` says so. Received: "
-            f"{list(map(os.fspath, there))}, which exist"
+            "--output must not replace files that are not of an earlier "
+            "report, without --overwrite. Received: "
+            f"{', '.join(map(os.fspath, there))}, which exist"
         )

@@ -9,7 +9,7 @@ import pandas as pd
 import tensorflow as tf
 import tqdm
 
-from caltrain_tf import checks, files, losses, metrics, training
+from caltrain_tf import checks, files, losses, training
 from caltrain_tf import data as data_room
 from caltrain_tf.data import corruptions as all_corruptions
 from caltrain_tf.experiments import (
@@ -19,34 +19,42 @@ from caltrain_tf.experiments import (
     measures,
     prediction_files,
     robustness_metrics,
-    shift_tables,
+    statistics,
     uncertainty_baselines,
 )
-from caltrain_tf.experiments.shift_tables import NONE
 from caltrain_tf.training.strategy import is_multi_worker
 
 COLUMNS = [
-    "dataset",
-    "corruption",
-    "severity",
-    "calibrator",
-    "metric",
-    "value",
+    *("dataset", "corruption", "severity", "calibrator", "metric", "value")
 ]
+# The clean test set among corruptions, and unscaled outputs among calibrators.
+NONE = "none"
 KEEP = ("float32", "float16", "no")
+# Titles, factors and digits in tables.
 _METRICS = {
-    "accuracy": metrics.accuracy,
-    "nll": metrics.negative_log_likelihood,
-    "brier": metrics.brier_score,
-    "ece": metrics.calibration_error,
+    "ece": ("ECE (%)", 100, 2),
+    "accuracy": ("accuracy (%)", 100, 2),
+    "nll": ("NLL", 1, 3),
+    "brier": ("Brier score", 1, 3),
 }
+_NOTE = """\
+± is one standard error within corruptions (Masson and Loftus): how much one
+calibrator is ahead of another varies by that over corruptions. It is pooled, so
+that all calibrators of a severity share it; how hard a corruption is does not
+count."""
+# Mean errors of AlexNet on ImageNet-C, relative to which mCE is defined, and on
+# clean images; Hendrycks and Dietterich, 2019, appendix C.
+_ALEXNET_ERRORS = (
+    *(0.886, 0.894, 0.923, 0.820, 0.826, 0.786, 0.798, 0.867),
+    *(0.827, 0.819, 0.565, 0.853, 0.646, 0.718, 0.607),
+)
+_ALEXNET_CLEAN_ERROR = 0.4348
 
 
 def find_runs(paths):
     """Returns the folders of finished runs at or below the paths, sorted."""
-    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = set()
-    for path in map(os.fspath, paths):
+    for path in paths:
         runs = {
             folder
             for folder, _, names in tf.io.gfile.walk(path)
@@ -54,7 +62,7 @@ def find_runs(paths):
         }
         if not runs:
             raise ValueError(
-                "`run_dir` must be the folder of a finished run, with "
+                "--run_dir must be the folder of a finished run, with "
                 "config.json and results.json, or hold such folders. "
                 f"Received: {path!r}"
             )
@@ -90,8 +98,6 @@ def shift_options(corruptions, severities, num_examples=None, generated=False):
         checks.choice("corruptions", name, names)
     for severity in severities:
         checks.choice("severities", severity, all_corruptions.SEVERITIES)
-    if num_examples is not None:
-        checks.count("num_examples", num_examples)
     return {
         "corruptions": list(corruptions),
         "severities": list(severities),
@@ -109,17 +115,15 @@ def benchmark_run(
     frost_dir=None,
     corruptions=all_corruptions.NAMES,
     severities=all_corruptions.SEVERITIES,
-    num_examples=None,
-    batch_size=256,
-    keep_predictions="float32",
     strategy=None,
     verbose=True,
+    **options,
 ):
     """Runs or resumes the benchmark of a run and writes its files.
 
     These are `predictions/<corruption>_<severity>.npz`, `shift.csv`,
     `robustness_metrics.json`, `shift_ece.png`, `shift_accuracy.png` and
-    `shift_heatmap.png`.
+    `shift_heatmap.png`. `options` are those of `evaluate`.
 
     Returns:
         `(objective, rows, source)`: the run's objective, the rows of
@@ -142,14 +146,12 @@ def benchmark_run(
         sets=sets,
         corruptions=corruptions,
         severities=severities,
-        batch_size=batch_size,
-        num_examples=num_examples,
         predictions_dir=os.path.join(run_dir, "predictions"),
-        keep_predictions=keep_predictions,
         description={"checkpoint": checkpoint},
         report=report,
         strategy=strategy,
         verbose=verbose,
+        **options,
     )
     name = config.objective(settings)
     if strategy is None or training.is_chief(strategy):
@@ -203,7 +205,7 @@ def evaluate(
         corruption `"none"` and severity 0.
     """
     checks.choice("keep_predictions", keep_predictions, KEEP)
-    shift_options(corruptions, severities, num_examples)
+    shift_options(corruptions, severities)
     sets = data_room.GeneratedSets(data) if sets is None else sets
     strategy = strategy or tf.distribute.get_strategy()
     count = min(sets.num_examples, num_examples or sets.num_examples)
@@ -229,43 +231,35 @@ def evaluate(
             jit_compile=False,
         )
 
-    def predict(source, count=None):
-        logits, labels = trainer.predict(
-            source if count is None else _first(source, count, batch_size),
-            with_labels=True,
-        )
-        return logits[:count], labels[:count]
-
     def clean(split):
-        found = store.load(split)
-        if found is None:
-            found = predict(data.eval_input(split, batch_size))
-            store.save(split, *found)
-        return found
+        def predict():
+            source = data.eval_input(split, batch_size)
+            return trainer.predict(source, with_labels=True)
+
+        return store.get(split, predict)
+
+    def shifted(name, level):
+        def predict():
+            source = sets.eval_input(name, level, batch_size)
+            first = _first(source, count, batch_size)
+            logits, labels = trainer.predict(first, with_labels=True)
+            logits = prediction_files.rounded(logits[:count], keep_predictions)
+            return logits, labels[:count]
+
+        return store.get(f"{name}_{level}", predict, keep_predictions)
 
     calibrators = measures.fit_calibrators(*clean("calibration"))
-    logits, labels = clean("test")
-    rows = measure(
-        data.name, NONE, 0, logits[:count], labels[:count], calibrators, report
-    )
-    shifts = [(name, level) for name in corruptions for level in severities]
+    test = [array[:count] for array in clean("test")]
+    rows = measure(data.name, NONE, 0, *test, calibrators, report)
     for name, level in tqdm.tqdm(
-        shifts,
+        [(name, level) for name in corruptions for level in severities],
         "corrupted sets",
         disable=not verbose,
         # Outside a terminal, progress is a new line every ten seconds.
         mininterval=0.1 if sys.stderr.isatty() else 10,
         unit="set",
     ):
-        found = store.load(f"{name}_{level}")
-        if found is None:
-            found = predict(sets.eval_input(name, level, batch_size), count)
-            found = (
-                prediction_files.rounded(found[0], keep_predictions),
-                found[1],
-            )
-            if keep_predictions != "no":
-                store.save(f"{name}_{level}", *found, keep_predictions)
+        found = shifted(name, level)
         rows += measure(data.name, name, level, *found, calibrators, report)
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -288,36 +282,32 @@ class _Store:
         text = json.dumps(description, indent=1) + "\n"
         if path.exists() and path.read_text() == text:
             return
-        names = (*all_corruptions.NAMES, *all_corruptions.EXTRA_NAMES)
-        for name in names:
-            for severity in all_corruptions.SEVERITIES:
-                file = self._folder / f"{name}_{severity}.npz"
-                file.unlink(missing_ok=True)
+        for file in list(self._folder.glob("*_[1-5].npz")):
+            file.unlink()
         files.write_text(path, text)
 
-    def load(self, name):
-        """Returns predictions, or None if they are missing or damaged."""
-        if not self._reads:
-            return None
-        try:
-            return prediction_files.load(self._folder / f"{name}.npz")
-        except (FileNotFoundError, ValueError):
-            return None
-
-    def save(self, name, logits, labels, dtype="float32"):
-        if self._writes:
+    def get(self, name, predict, dtype="float32"):
+        """Returns stored predictions, or predicts if missing or damaged."""
+        if self._reads:
+            try:
+                return prediction_files.load(self._folder / f"{name}.npz")
+            except (FileNotFoundError, ValueError):
+                pass
+        logits, labels = predict()
+        if self._writes and dtype != "no":
             path = self._folder / f"{name}.npz"
             prediction_files.save(path, logits, labels, dtype)
+        return logits, labels
 
 
 def _first(source, count, batch_size):
     """Returns an input of the batches that hold the first examples."""
 
-    def build(context):
+    def build_input(context):
         local = context.num_replicas_in_sync // context.num_input_pipelines
         return source(context).take(-(-count // batch_size) * local)
 
-    return build
+    return build_input
 
 
 def measure(
@@ -331,43 +321,30 @@ def measure(
     rows = []
     for calibrator, scaled in outputs.items():
         where = (dataset, corruption, severity, calibrator)
-        measured = {
-            metric: float(function(scaled, labels, from_logits=True))
-            for metric, function in _METRICS.items()
-        }
+        names = ("accuracy", "nll", "brier", "ece")
+        measured = measures.measure(scaled, labels, names)
         if report is not None:
             report.add(where, scaled, labels, measured)
         rows += [(*where, metric, value) for metric, value in measured.items()]
     return rows
 
 
-def read_csv(path):
-    """Returns the rows of a `shift.csv`."""
-    with files.as_path(path).open() as file:
-        # "none" is a name, not a missing value.
-        return pd.read_csv(file, keep_default_na=False)[COLUMNS]
-
-
-def has_shift(run_dir, corruptions, severities, num_examples, generated=False):
+def has_shift(run_dir, corruptions, severities, num_examples, **_):
     """Returns whether a run already has these results, of either kind of sets.
 
     The arguments are those of `shift_options`.
     """
-    del generated
     folder = files.as_path(run_dir)
-    try:
-        rows = read_csv(folder / "shift.csv")
-        text = (folder / "predictions" / "shift.json").read_text()
-    except FileNotFoundError:
+    if not (folder / "shift.csv").exists():
         return False
+    with (folder / "shift.csv").open() as file:
+        rows = pd.read_csv(file, keep_default_na=False)
+    about = json.loads((folder / "predictions" / "shift.json").read_text())
     _, labels = prediction_files.load(folder / "predictions" / "test.npz")
     asked = min(num_examples or len(labels), len(labels))
     there = set(zip(rows["corruption"], rows["severity"], strict=True))
-    return json.loads(text)["num_examples"] == asked and all(
-        (name, severity) in there
-        for name in corruptions
-        for severity in severities
-    )
+    wanted = {(name, level) for name in corruptions for level in severities}
+    return about["num_examples"] == asked and wanted <= there
 
 
 def _write(run_dir, rows, name, report, is_generated):
@@ -376,14 +353,14 @@ def _write(run_dir, rows, name, report, is_generated):
 
     files.write_text(path("shift.csv"), rows.to_csv(index=False))
     measured = pd.DataFrame(report.rows, columns=COLUMNS)
-    report = report.report(is_generated) or shift_tables.robustness_report(
+    report = report.report(is_generated) or robustness_report(
         measured, is_generated
     )
     report |= uncertainty_baselines.log_names(measured)
     text = json.dumps(report, indent=2, sort_keys=True)
     files.write_text(path("robustness_metrics.json"), text + "\n")
-    ece = shift_tables.means_by_severity(rows, "ece")
-    accuracy = shift_tables.means_by_severity(rows, "accuracy")
+    ece = statistics.shift_by_calibrator(rows)
+    accuracy = statistics.shift_by_calibrator(rows, "accuracy")
     accuracy = accuracy[accuracy["calibrator"] == NONE]
     for figure, file in (
         (figures.shift_lines(ece, "ece", name), "shift_ece.png"),
@@ -391,3 +368,94 @@ def _write(run_dir, rows, name, report, is_generated):
         (figures.shift_heatmap(rows), "shift_heatmap.png"),
     ):
         figures.save(figure, path(file))
+
+
+def severity_table(rows):
+    """Returns a table for the terminal: means over corruptions by severity."""
+    lines = {}
+    for metric, (title, factor, digits) in _METRICS.items():
+        for row in statistics.shift_by_calibrator(rows, metric).itertuples():
+            if metric == "accuracy" and row.calibrator != NONE:
+                continue  # Scaling does not change it.
+            label = title
+            if metric != "accuracy":
+                label += f", {figures.calibrator_label(row.calibrator)}"
+            text = f"{factor * row.mean:.{digits}f}"
+            if metric == "ece" and row.error == row.error:
+                text += f" ± {factor * row.error:.{digits}f}"
+            lines.setdefault(label, {})[_head(row.severity)] = text
+    text = _to_text(lines, "mean over corruptions")
+    return f"{text}\n{_NOTE}" if "±" in text else text
+
+
+def comparison_table(rows, metric="ece"):
+    """Returns a table of objectives under shift, means ± errors over runs.
+
+    `rows` have `objective` and `seed`, which tells runs apart.
+    """
+    lines = {}
+    for calibrator in rows["calibrator"].unique():
+        means = statistics.shift_by_objective(rows, calibrator, metric)
+        for row in means.itertuples():
+            label = f"{row.objective}, {calibrator} ({row.count} runs)"
+            text = f"{100 * row.mean:.2f}"
+            if row.count > 1:
+                text += f" ± {100 * row.error:.2f}"
+            lines.setdefault(label, {})[_head(row.severity)] = text
+    return _to_text(lines, f"{metric} (%)")
+
+
+def _head(severity):
+    return f"severity {severity}" if severity else "clean"
+
+
+def _to_text(lines, corner):
+    table = pd.DataFrame.from_dict(lines, orient="index").fillna("")
+    return table.rename_axis(corner, axis="columns").to_string(col_space=14)
+
+
+def robustness_report(rows, is_generated=False):
+    """Returns the contents of `robustness_metrics.json`.
+
+    Keys are those of the reports of robustness_metrics, with the calibrator's
+    name after the metric's: `cifar10/ece`, `cifar10_c/ece/mean`,
+    `cifar10_c/ece_ts/std`. For ImageNet there are also `imagenet_c/mce` and its
+    parts, if `rows` has all published sets. The metrics of `rows` have the
+    names and definitions of robustness_metrics.
+    """
+    suffix = ("_" + rows["calibrator"]).where(rows["calibrator"] != NONE, "")
+    rows = rows.assign(name=rows["metric"] + suffix)
+    report = {
+        f"{row.dataset}/{row.name}": row.value
+        for row in rows[rows["corruption"] == NONE].itertuples(index=False)
+    }
+    shifted = rows[rows["corruption"].isin(all_corruptions.NAMES)]
+    for (dataset, name), here in shifted.groupby(["dataset", "name"]):
+        report |= {
+            f"{dataset}_c/{name}/mean": float(here["value"].mean()),
+            f"{dataset}_c/{name}/std": float(here["value"].std(ddof=0)),
+            f"{dataset}_c/{name}/count": len(here),
+        }
+    accuracy = rows[rows["name"] == "accuracy"].groupby("corruption")["value"]
+    is_whole = (accuracy.count().reindex(all_corruptions.NAMES) == 5).all()
+    if (rows["dataset"] == "imagenet").all() and is_whole and not is_generated:
+        report |= _corruption_errors(1 - accuracy.mean())
+    return report
+
+
+def _corruption_errors(errors):
+    alexnet = pd.Series(_ALEXNET_ERRORS, all_corruptions.NAMES)
+    shifted = errors[alexnet.index]
+    parts = {
+        "ce": shifted / alexnet,
+        "relative_ce": (shifted - errors[NONE])
+        / (alexnet - _ALEXNET_CLEAN_ERROR),
+    }
+    report = {
+        f"imagenet_c/{name}/{key}": float(value)
+        for key, values in parts.items()
+        for name, value in values.items()
+    }
+    report["imagenet_c/mce"] = float(parts["ce"].mean())
+    report["imagenet_c/relative_mce"] = float(parts["relative_ce"].mean())
+    return report

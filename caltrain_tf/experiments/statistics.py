@@ -14,8 +14,8 @@ from scipy import stats
 
 # Metrics for which lower is better. A calibrator's name may follow: `ece_ts`.
 _ERRORS = (
-    *("ece", "nll", "brier", "ks_error", "mean_sweep_ce"),
-    *("marginal_ece", "smooth_ece"),
+    *("ece_", "nll_", "brier_", "ks_error_", "mean_sweep_ce_"),
+    *("marginal_ece_", "smooth_ece_"),
 )
 # The accuracy that an objective may give up: "less than 1%" in the paper.
 TOLERANCE = 0.01
@@ -30,55 +30,37 @@ def better_sign(metric):
     """Returns 1 if higher is better, -1 if lower is better, 0 otherwise."""
     if metric == "accuracy":
         return 1
-    prefixes = tuple(f"{name}_" for name in _ERRORS)
-    return -1 if f"{metric}_".startswith(prefixes) else 0
-
-
-def standard_error(values):
-    """Returns the standard error of the mean; NaN for fewer than two values."""
-    return float(stats.sem(values)) if len(values) > 1 else math.nan
+    return -1 if f"{metric}_".startswith(_ERRORS) else 0
 
 
 def masson_loftus_error(values):
     """Returns the standard error of condition means within subjects.
 
-    The variance is that of the interaction between subjects (here corruption
-    types) and conditions (here calibrators), pooled over conditions, so it does
-    not include how much harder one corruption is than another. All conditions
-    share one error. `values` is `(subjects, conditions)`; NaN for fewer than
-    two of either.
-
-    Example:
-        >>> round(masson_loftus_error([[1.0, 3.0], [2.0, 2.0]]), 4)
-        0.7071
-
-    Reference:
-        Masson and Loftus, "Using confidence intervals for graphically based
-        data interpretation", 2003.
+    The variance is that of the interaction of subjects (corruptions) and
+    conditions (calibrators), pooled over conditions: how much harder one
+    corruption is than another does not count (Masson and Loftus, "Using
+    confidence intervals for graphically based data interpretation", 2003).
+    `values` is `(subjects, conditions)`; NaN for fewer than two of either.
     """
     values = np.asarray(values, float)
-    subjects, conditions = values.shape
     if min(values.shape) < 2:
         return math.nan
     rows, columns = values.mean(axis=1, keepdims=True), values.mean(axis=0)
     residual = values - columns - rows + values.mean()
-    freedom = (subjects - 1) * (conditions - 1)
-    return float(np.sqrt((residual**2).sum() / freedom / subjects))
+    freedom = (len(rows) - 1) * (len(columns) - 1)
+    return float(np.sqrt((residual**2).sum() / freedom / len(rows)))
 
 
 def cohens_d(treated, baseline):
-    """Returns Cohen's d, which is positive if the treated values are lower.
+    """Returns Cohen's d, positive if the treated values are lower.
 
     d = (mean of baseline - mean of treated) / s, where s^2 is the pooled
-    variance of the two samples. NaN if either has fewer than two values or
-    neither varies.
+    variance (Cohen, "Statistical Power Analysis for the Behavioral Sciences",
+    1988). NaN if either has fewer than two values or neither varies.
 
     Example:
         >>> round(cohens_d([0.02, 0.03, 0.04], [0.05, 0.06, 0.07]), 4)
         3.0
-
-    Reference:
-        Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988.
     """
     samples = [np.asarray(values, float) for values in (treated, baseline)]
     if min(map(len, samples)) < 2:
@@ -91,49 +73,31 @@ def cohens_d(treated, baseline):
     return float((samples[1].mean() - samples[0].mean()) / deviation)
 
 
-class PairedTest(NamedTuple):
-    """The result of `paired_test`, whose docstring describes the fields."""
-
-    difference: float
-    low: float
-    high: float
-    seeds: int
-    t_p_value: float
-    exact_p_value: float
-    smallest_possible: float
-
-
 def paired_test(a, b):
     """Tests whether paired values differ, with two two-sided tests.
 
     Runs with the same seed share their initial weights and order of examples,
     so the differences within seeds are tested. The t-test assumes that they are
-    normal, which a few seeds cannot show. The sign-flip test only assumes that
-    both signs are equally likely if there is no effect: its p-value is the
-    fraction of all 2^n assignments of signs to the differences whose mean is at
-    least as far from 0. It cannot be below 2 / 2^n: 0.25 for 3 seeds. For more
-    than 14 pairs, it uses a seeded sample of sign patterns.
+    normal. The sign-flip test assumes only that both signs are equally likely
+    if there is no effect; its p-value cannot be below `smallest_possible`, 0.25
+    for 3 seeds. For more than 14 pairs, it samples sign patterns.
 
     Returns:
-        A named tuple of `difference` (the mean of a - b), `low` and `high` (its
-        95% confidence interval by the t distribution), `seeds` (the number of
-        pairs), `t_p_value`, `exact_p_value` and `smallest_possible` (the
-        smallest p-value of a sign-flip test with so many pairs). The interval
-        and `t_p_value` are NaN if all differences are the same.
+        A dictionary of `difference` (the mean of a - b), `low` and `high` (its
+        95% confidence interval), `seeds`, `t_p_value`, `exact_p_value` and
+        `smallest_possible`. The interval and `t_p_value` are NaN if all
+        differences are the same.
 
     Example:
         >>> test = paired_test([5.1, 4.9, 5.3], [2.0, 2.2, 2.0])
-        >>> round(test.difference, 4), round(test.t_p_value, 4)
-        (3.0333, 0.0034)
-        >>> test.exact_p_value, test.smallest_possible
-        (0.25, 0.25)
+        >>> round(test["t_p_value"], 4), test["exact_p_value"]
+        (0.0034, 0.25)
     """
-    a, b = np.asarray(a, float), np.asarray(b, float)
-    difference, seeds = a - b, len(a)
-    low = high = t_p_value = math.nan
+    difference = np.asarray(a, float) - np.asarray(b, float)
+    seeds, t_p_value, low, high = len(difference), *[math.nan] * 3
     # For equal differences, the deviation is only a rounding error.
     if np.ptp(difference) > 1e-12 * np.abs(difference).max():
-        test = stats.ttest_rel(a, b)
+        test = stats.ttest_1samp(difference, 0)
         t_p_value = float(test.pvalue)
         low, high = map(float, test.confidence_interval(0.95))
     exact = seeds <= _MAX_EXACT
@@ -146,9 +110,15 @@ def paired_test(a, b):
         n_resamples=np.inf if exact else 2 ** (_MAX_EXACT + 1) - 1,
         random_state=np.random.default_rng(0),
     )
-    smallest = 2 / 2 ** (seeds if exact else _MAX_EXACT + 1)
-    mean, p_value = float(difference.mean()), float(flips.pvalue)
-    return PairedTest(mean, low, high, seeds, t_p_value, p_value, smallest)
+    return {
+        "difference": float(difference.mean()),
+        "low": low,
+        "high": high,
+        "seeds": seeds,
+        "t_p_value": t_p_value,
+        "exact_p_value": float(flips.pvalue),
+        "smallest_possible": 2 / 2 ** (seeds if exact else _MAX_EXACT + 1),
+    }
 
 
 def holm(p_values):
@@ -164,30 +134,22 @@ def holm(p_values):
     return steps.cummax().clip(upper=1).reindex(p_values.index)
 
 
-def within_accuracy(rows, tolerance=TOLERANCE, *, reference=None):
-    """Returns which rows give up less accuracy than the tolerance.
+def within_accuracy(accuracies, reference=None):
+    """Returns which accuracies are less than 1% below the highest.
 
-    The loss must be strictly smaller: with the paper's 1% and a reference of
-    95%, an accuracy of 94% is not within the tolerance, and 94.01% is. The
-    reference is the highest accuracy of the rows if None. Rows whose accuracy
-    is not finite are not within it.
+    Strictly less: with a reference of 95%, 94% is not within the tolerance.
 
     Example:
-        >>> rows = [{"accuracy": 0.95}, {"accuracy": 0.94}, {"accuracy": 0.945}]
-        >>> within_accuracy(rows)
-        [True, False, True]
+        >>> within_accuracy([0.95, 0.94, 0.945, float("nan")]).tolist()
+        [True, False, True, False]
     """
-    values = [float(row["accuracy"]) for row in rows]
-    if reference is None:
-        reference = max(filter(math.isfinite, values), default=0.0)
-    return [
-        math.isfinite(value) and reference - value < tolerance - _ROUNDING
-        for value in values
-    ]
+    accuracies = pd.Series(accuracies, dtype=float)
+    reference = accuracies.max() if reference is None else reference
+    return reference - accuracies < TOLERANCE - _ROUNDING
 
 
-def best_within_accuracy(rows, tolerance=TOLERANCE):
-    """Returns the row with the lowest ECE that gives up little accuracy.
+def best_within_accuracy(rows):
+    """Returns the row with the lowest ECE that gives up less than 1% accuracy.
 
     This is the rule of the paper: "We choose the lowest ECE whilst giving up
     less than 1% accuracy relative to the configuration with the highest
@@ -203,14 +165,12 @@ def best_within_accuracy(rows, tolerance=TOLERANCE):
         >>> best_within_accuracy(rows)["beta"]
         1.0
     """
-    finite = [row for row in rows if math.isfinite(row["ece"])]
-    within = within_accuracy(finite, tolerance)
-    candidates = [row for row, good in zip(finite, within, strict=True) if good]
-    if not candidates:
-        raise ValueError(
-            "`rows` must hold a row with a finite ECE and accuracy. "
-            f"Received: {len(rows)} rows, {len(finite)} with a finite ECE"
-        )
+    keys = ("accuracy", "ece")
+    rows = [row for row in rows if all(math.isfinite(row[k]) for k in keys)]
+    if not rows:
+        raise ValueError("No row has a finite ECE and accuracy.")
+    within = within_accuracy([row["accuracy"] for row in rows])
+    candidates = [row for row, good in zip(rows, within, strict=True) if good]
     return min(candidates, key=lambda row: (row["ece"], -row["accuracy"]))
 
 
@@ -246,18 +206,14 @@ def summarize(results, metrics):
     metrics = list(dict.fromkeys(("accuracy", *metrics)))
     groups = results.groupby("objective", sort=False)[metrics]
     mean, error, count = groups.mean(), groups.sem(), groups.count()
-    accuracy = mean["accuracy"]
+    accuracy, spread = mean["accuracy"], error["accuracy"]
     alone = accuracy[accuracy.index.isin(results["primary"])]
     reference = (alone if len(alone) else accuracy).max()
     best = pd.DataFrame(False, index=mean.index, columns=metrics)
     from_limit = (reference - accuracy - TOLERANCE).abs()
-    large = error["accuracy"].where(error["accuracy"] > TOLERANCE + _ROUNDING)
-    unclear = from_limit < large
-    if unclear.any():
+    if ((spread > TOLERANCE + _ROUNDING) & (from_limit < spread)).any():
         return Summary(mean, error, count, best, None)
-    rows = [{"accuracy": value} for value in accuracy]
-    within = within_accuracy(rows, reference=reference)
-    competes = pd.Series(within, index=mean.index)
+    competes = within_accuracy(accuracy, reference)
     for metric in filter(better_sign, metrics):
         scores = better_sign(metric) * mean[metric].where(competes)
         best[metric] = scores.eq(scores.max()) & (count[metric] > 1)
@@ -267,45 +223,38 @@ def summarize(results, metrics):
 def effect_sizes(results, metric="ece"):
     """Returns Cohen's d of every secondary loss against its primary loss alone.
 
-    Composite and interleaved training with a secondary loss are rows of their
-    own, both against the primary loss alone. The paper's figure 1 compares
-    secondary losses "across datasets and primary losses" and does not say how
-    they are combined. The plain mean of d over these rows gives, for the
-    paper's own table, the order stated in the figure's caption (S-AvUC, then
-    MMCE, then SB-ECE); the mean difference over the pooled deviation does not.
+    Composite and interleaved training are rows of their own, both against the
+    primary loss alone. The paper's figure 1 does not say how it combines data
+    sets and primary losses. The plain mean of d over these rows gives, for the
+    paper's own table, the order of the figure's caption (S-AvUC, then MMCE,
+    then SB-ECE); the mean difference over the pooled deviation does not.
 
     Returns:
         A frame of `setting`, `primary`, `secondary`, `interleaved`, `metric`
         and `d`, positive if better. Pairs without two seeds of both are absent.
     """
+    keys = ["setting", "primary", "secondary", "interleaved"]
+    alone = dict(list(results[results["secondary"] == ""].groupby(keys[:2])))
     rows = []
-    for (setting, primary), runs in results.groupby(
-        ["setting", "primary"], sort=False
+    for key, treated in results[results["secondary"] != ""].groupby(
+        keys, sort=False
     ):
-        baseline = runs.loc[runs["objective"] == primary, metric].dropna()
-        for (secondary, interleaved), treated in runs[
-            runs["secondary"] != ""
-        ].groupby(["secondary", "interleaved"], sort=False):
-            d = cohens_d(treated[metric].dropna(), baseline)
-            d *= -better_sign(metric)
-            rows.append((setting, primary, secondary, interleaved, metric, d))
-    columns = ["setting", "primary", "secondary", "interleaved", "metric", "d"]
-    return pd.DataFrame(rows, columns=columns).dropna(subset="d")
+        baseline = alone.get(key[:2], treated[:0])
+        d = cohens_d(treated[metric].dropna(), baseline[metric].dropna())
+        rows.append((*key, metric, -better_sign(metric) * d))
+    return pd.DataFrame(rows, columns=[*keys, "metric", "d"]).dropna(subset="d")
 
 
 def paired_tests(results, metric="ece", against="primary"):
     """Returns paired tests over the seeds that two objectives share.
 
-    Args:
-        results: Results of one setting.
-        metric: Name of the metric.
-        against: `"primary"`: every objective with a secondary loss is compared
-            with its primary loss alone. `"best"`: every objective is compared
-            with the best mean; because it is chosen by the values that are
-            tested, these p-values are somewhat too small.
+    With `against="primary"`, every objective with a secondary loss is compared
+    with its primary loss alone. With `"best"`, every objective is compared with
+    the best mean; because it is chosen by the values that are tested, these
+    p-values are somewhat too small.
 
     Returns:
-        A frame of `objective`, `against`, the fields of `paired_test`, and
+        A frame of `objective`, `against`, the values of `paired_test`, and
         `t_p_holm` and `exact_p_holm`, corrected over the rows. Pairs with fewer
         than two common seeds are absent.
     """
@@ -319,10 +268,9 @@ def paired_tests(results, metric="ece", against="primary"):
         pairs = values[[row.objective, other]].dropna()
         if len(pairs) > 1:
             test = paired_test(pairs[row.objective], pairs[other])
-            tests.append((row.objective, other, *test))
-    columns = ["objective", "against", *PairedTest._fields]
-    frame = pd.DataFrame(tests, columns=columns)
-    for kind in ("t", "exact"):
+            tests.append({"objective": row.objective, "against": other, **test})
+    frame = pd.DataFrame(tests)
+    for kind in ("t", "exact") if tests else ():
         frame[f"{kind}_p_holm"] = holm(frame[f"{kind}_p_value"])
     return frame
 
@@ -331,16 +279,8 @@ def shift_by_objective(shift, calibrator="none", metric="ece"):
     """Returns means under shift of each objective, over runs.
 
     The mean over corruptions of each run, over those that all runs were
-    measured on; then mean, standard error and number of runs.
-
-    Args:
-        shift: Shift rows of one setting.
-        calibrator: Name of the calibrator.
-        metric: Name of the metric.
-
-    Returns:
-        A frame of `objective`, `severity`, `mean`, `error`, `count` and
-        `corruptions`, their number.
+    measured on; then `mean`, `error` and `count` over the runs of each
+    `objective` and `severity`, and the number of `corruptions`.
     """
     here = shift[
         (shift["calibrator"] == calibrator) & (shift["metric"] == metric)
@@ -348,25 +288,20 @@ def shift_by_objective(shift, calibrator="none", metric="ece"):
     sets = here.pivot_table(
         "value", ["severity", "corruption"], ["objective", "seed"], sort=False
     ).dropna()
-    corruptions = sets.index.get_level_values("corruption")
-    sets = sets.groupby("severity")
-    runs = sets.mean().T.stack().rename("value")
+    names = sets.index.get_level_values("corruption")
+    runs = sets.groupby("severity").mean().T.stack().rename("value")
     means = runs.groupby(["objective", "severity"], sort=False).agg(
         mean="mean", error="sem", count="count"
     )
-    number = corruptions[corruptions != "none"].nunique()
+    number = names[names != "none"].nunique()
     return means.reset_index().assign(corruptions=number)
 
 
 def shift_by_calibrator(shift, metric="ece"):
-    """Returns means under shift of each calibrator, over corruptions.
+    """Returns `mean` and `error` of each `severity` and `calibrator`.
 
-    Errors are those of Masson and Loftus, as in the paper's figures 2 and 9:
-    how much one calibrator is ahead of another varies by that over corruptions.
-
-    Args:
-        shift: Shift rows of one objective.
-        metric: Name of the metric.
+    Means are over corruptions and the runs of one objective; errors are those
+    of Masson and Loftus, as in the paper's figures 2 and 9.
     """
     cells = shift[shift["metric"] == metric].pivot_table(
         "value", ["severity", "corruption"], "calibrator", sort=False

@@ -1,25 +1,13 @@
 """The tables of a report, on the page and as CSV, Markdown and LaTeX."""
 
+import importlib.resources
 import re
 from typing import NamedTuple
 
 import pandas as pd
 
-from caltrain_tf.experiments import statistics
-from caltrain_tf.experiments.figures import (
-    calibrator_label,
-    metric_factor,
-    metric_label,
-    objective_label,
-)
+from caltrain_tf.experiments import figures, statistics
 
-_TESTS = {
-    "t_p_value": "p, t-test",
-    "t_p_holm": "p, t-test, Holm",
-    "exact_p_value": "p, sign flips",
-    "exact_p_holm": "p, sign flips, Holm",
-    "smallest_possible": "Smallest p of sign flips",
-}
 _RULE = (
     "The best mean is marked. Objectives with † give up 1% accuracy or more "
     "against the most accurate primary loss alone, and do not compete."
@@ -43,25 +31,80 @@ _BEST = (
     " The best is chosen by the values that are tested, so that these p look "
     "somewhat clearer than they are."
 )
+_TITLES = {
+    "difference": "Difference (points)",
+    "t_p_value": "p, t-test",
+    "t_p_holm": "p, t-test, Holm",
+    "exact_p_value": "p, sign flips",
+    "exact_p_holm": "p, sign flips, Holm",
+    "smallest_possible": "Smallest p of sign flips",
+}
 LEFT = ("Objective", "Against", "Scaling", "Hyperparameters")
+# Tables of `_measures`: title, note, metrics, and the one that they need.
+_MEASURES = {
+    "results": (
+        "Accuracy and calibration error",
+        f"{_ESTIMATES} {ECE} {_SCALING}",
+        "accuracy ece ece_ts ece_ts_sb_ece",
+        "accuracy",
+    ),
+    "measures": (
+        "Other measures",
+        f"{_ESTIMATES} Without scaling. Mean-sweep CE and marginal ECE are l2 "
+        "over bins of equal mass; the KS error is l1. The sum over classes is "
+        "the scale of the paper.",
+        "ks_error mean_sweep_ce marginal_ece marginal_ece_sum ece_debiased "
+        "brier nll average_uncertainty",
+        "ks_error",
+    ),
+    "memorisation": (
+        "Is the training set memorised?",
+        f"{_ESTIMATES} If nearly all training images are classified correctly, "
+        "with a small training ECE, a secondary loss finds nothing to improve "
+        "there. l1 is over bins of equal width, on training images without "
+        "augmentation.",
+        "train_accuracy train_ece train_ece_l1 ece_l1 test_to_train_ece_l1 "
+        "accuracy ece",
+        "train_accuracy",
+    ),
+    "dirichlet": (
+        "Dirichlet calibration",
+        f"{_ESTIMATES} Fitted to the calibration split, with penalties chosen "
+        "by cross-validation.",
+        "accuracy accuracy_dirichlet ece ece_dirichlet nll nll_dirichlet",
+        "ece_dirichlet",
+    ),
+}
+# Tables of `_tests`: title, metric and what is compared.
+_COMPARISONS = {
+    "significance": ("Significance of a secondary loss", "ece", "primary"),
+    "significance_ts": (
+        "Significance of a secondary loss after temperature scaling",
+        "ece_ts",
+        "primary",
+    ),
+    "significance_best": (
+        "Significance against the lowest ECE",
+        "ece",
+        "best",
+    ),
+}
+# Tables before the figures of a page; the others are folded, after them.
+FIRST = ("results", "significance", "shift")
+NAMES = (
+    *(*FIRST, "paper", "measures", "memorisation", "dirichlet"),
+    *("significance_ts", "significance_best", "hyperparameters"),
+)
 
 
 class Table(NamedTuple):
-    """A table of one setting.
-
-    Attributes:
-        title: Title of the table.
-        note: How it was computed.
-        numbers: A frame of plain numbers, for CSV.
-        texts: A frame of the cells as they are shown.
-        best: A boolean frame of the same shape, true for marked cells.
-    """
+    """A table of one setting."""
 
     title: str
     note: str
-    numbers: pd.DataFrame
-    texts: pd.DataFrame
-    best: pd.DataFrame
+    numbers: pd.DataFrame  # For CSV.
+    texts: pd.DataFrame  # The cells as they are shown.
+    best: pd.DataFrame  # True for marked cells.
 
 
 def build_tables(rows):
@@ -69,59 +112,17 @@ def build_tables(rows):
 
     Tables for which the rows lack the data are absent.
     """
-    results = rows.results
-    known = ["accuracy", "ece", "ece_ts", "ece_ts_sb_ece"]
-    others = [key for key in results if key.startswith("ece_")]
-    known += [key for key in others if key not in (*known, "ece_dirichlet")]
-    tables = {
-        "results": _measures(
-            results,
-            "Accuracy and calibration error",
-            f"{_ESTIMATES} {ECE} {_SCALING}",
-            known,
-        ),
-        "significance": _tests(
-            results, "Significance of a secondary loss", "ece", "primary"
-        ),
-        "shift": _shift(rows),
-        "measures": _measures(
-            results,
-            "Other measures",
-            f"{_ESTIMATES} Without scaling. Mean-sweep CE and marginal ECE are "
-            "l2 over bins of equal mass; the KS error is l1.",
-            ["ks_error", "mean_sweep_ce", "marginal_ece", "brier", "nll"]
-            + ["average_uncertainty"],
-        ),
-        "memorisation": _measures(
-            results,
-            "Is the training set memorised?",
-            f"{_ESTIMATES} If nearly all training images are classified "
-            "correctly, with a small training ECE, a secondary loss finds "
-            "nothing to improve there.",
-            ["train_accuracy", "train_ece", "train_ece_l1", "accuracy", "ece"],
-            needs="train_accuracy",
-        ),
-        "dirichlet": _measures(
-            results,
-            "Dirichlet calibration",
-            f"{_ESTIMATES} Fitted to the calibration split, with penalties "
-            "chosen by cross-validation.",
-            ["accuracy", "accuracy_dirichlet", "ece", "ece_dirichlet"]
-            + ["nll", "nll_dirichlet"],
-            needs="ece_dirichlet",
-        ),
-        "significance_ts": _tests(
-            results,
-            "Significance of a secondary loss after temperature scaling",
-            "ece_ts",
-            "primary",
-        ),
-        "significance_best": _tests(
-            results, "Significance against the lowest ECE", "ece", "best"
-        ),
-        "hyperparameters": _hyperparameters(results),
-    }
-    return {name: it for name, it in tables.items() if it is not None}
+    made = {n: _measures(rows.results, *of) for n, of in _MEASURES.items()}
+    made |= {n: _tests(rows.results, *of) for n, of in _COMPARISONS.items()}
+    made["shift"] = _shift(rows)
+    made["paper"] = _paper(rows.results)
+    made["hyperparameters"] = _hyperparameters(rows.results)
+    return {name: made[name] for name in NAMES if made[name] is not None}
+
+
+def results_table(results):
+    """Returns the main table of runs of one setting."""
+    return _measures(results, *_MEASURES["results"])
 
 
 def text_of(mean, error=float("nan"), metric="ece"):
@@ -131,7 +132,7 @@ def text_of(mean, error=float("nan"), metric="ece"):
         >>> text_of(0.125, 0.01)
         '12.50 ± 1.00'
     """
-    factor = metric_factor(metric)
+    factor = figures.metric_factor(metric)
     digits = 2 if factor == 100 else 4
     numbers = [number for number in (mean, error) if number == number]
     return " ± ".join(f"{factor * number:.{digits}f}" for number in numbers)
@@ -154,7 +155,14 @@ def to_csv(tables):
 def to_text(table):
     """Returns a table for the terminal; `*` marks the best."""
     texts = table.texts.where(~table.best, table.texts + "*")
-    return _tabulate(texts, tablefmt="plain")
+    text = _tabulate(texts, tablefmt="plain")
+    for mark, meaning in (
+        ("*", "best of a column"),
+        ("†", "gives up 1% accuracy or more, and does not compete"),
+    ):
+        if mark in text:
+            text += f"\n{mark} {meaning}"
+    return text
 
 
 def to_markdown(tables):
@@ -201,35 +209,25 @@ def _escape(text):
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
-def _measures(results, title, note, keys, needs=None):
+def _measures(results, title, note, metrics, needs):
     """Returns a table of means ± standard errors, with the best marked."""
-    there = [k for k in keys if k in results and results[k].notna().any()]
-    if not there or (needs and needs not in there):
+    has = results.columns[results.notna().any()]
+    there = [key for key in metrics.split() if key in has]
+    if needs not in there:
         return None
     mean, error, count, best, competes = statistics.summarize(results, there)
     # The count of the measure that the fewest runs have.
     seeds = count[there].replace(0, pd.NA).min(axis=1).fillna(0).astype(int)
-    labels = _labels(mean.index, competes)
-    numbers, texts = {"objective": mean.index, "seeds": seeds}, {}
+    numbers = {"objective": mean.index, "seeds": seeds}
     for key in there:
         numbers |= {key: mean[key], f"{key}_error": error[key]}
-        texts[metric_label(key)] = [
-            text_of(*pair, key)
-            for pair in zip(mean[key], error[key], strict=True)
-        ]
     best = best[there]
     numbers["best"] = [
         " ".join(best.columns[row]) for row in best.to_numpy(bool)
     ]
-    numbers["too_inaccurate"] = ["†" in label for label in labels]
-    marks = best.set_axis(texts, axis=1).reset_index(drop=True)
-    return _table(
-        title,
-        f"{note} {_UNDECIDED if competes is None else _RULE}",
-        pd.DataFrame(numbers),
-        pd.DataFrame({"Objective": labels, "Seeds": seeds.map(str), **texts}),
-        marks,
-    )
+    numbers["too_inaccurate"] = False if competes is None else ~competes
+    titles = {key: figures.metric_label(key) for key in there}
+    return _table(title, note, pd.DataFrame(numbers), titles, best, competes)
 
 
 def _tests(results, title, metric, against):
@@ -239,18 +237,10 @@ def _tests(results, title, metric, against):
     tests = statistics.paired_tests(results, metric, against)
     if tests.empty:
         return None
-    texts = {
-        "Objective": tests["objective"].map(objective_label),
-        "Against": tests["against"].map(objective_label),
-        "Seeds": tests["seeds"].map(str),
-        "Difference (points)": tests["difference"].map(text_of),
-    }
-    for key, name in _TESTS.items():
-        texts[name] = [text_of(p, metric="p") for p in tests[key]]
-    keys = ["objective", "against", "seeds", "difference", *_TESTS]
-    note = _PAIRS.format(metric_label(metric, unit=False))
+    note = _PAIRS.format(figures.metric_label(metric, unit=False))
     note += _BEST if against == "best" else ""
-    return _table(title, note, tests[keys], pd.DataFrame(texts))
+    keys = ["objective", "against", "seeds", *_TITLES]
+    return _table(title, note, tests[keys], _TITLES)
 
 
 def _shift(rows):
@@ -259,62 +249,82 @@ def _shift(rows):
     for calibrator in rows.shift["calibrator"].unique():
         means = statistics.shift_by_objective(rows.shift, calibrator)
         if means["severity"].any():
-            frames.append(means.assign(calibrator=calibrator))
+            scaling = figures.calibrator_label(calibrator)
+            frames.append(means.assign(scaling=scaling))
     if not frames:
         return None
     frame = pd.concat(frames, ignore_index=True)
     competes = statistics.summarize(rows.results, ["ece"]).competes
-    best = pd.Series(False, index=frame.index)
+    frame["best"] = False
     if competes is not None and frame["objective"].nunique() > 1:
         means = frame["mean"].where(frame["objective"].map(competes))
-        lowest = means.groupby([frame["calibrator"], frame["severity"]])
+        lowest = means.groupby([frame["scaling"], frame["severity"]])
         best = means.eq(lowest.transform("min")) & (frame["count"] > 1)
-    frame["best"] = best
-    frame["text"] = [
-        text_of(*pair)
-        for pair in zip(frame["mean"], frame["error"], strict=True)
-    ]
-    lines = frame.pivot(
-        index=["calibrator", "objective"],
-        columns="severity",
-        values=["mean", "error", "text", "best", "count"],
-    )
-    lines = lines.reindex(
-        frame[["calibrator", "objective"]].drop_duplicates().agg(tuple, axis=1)
-    )
-    severities = lines["mean"].columns
-    calibrators, objectives = zip(*lines.index, strict=True)
-    scaling = list(map(calibrator_label, calibrators))
-    seeds = lines["count"].max(axis=1).astype(int).to_list()
+        frame["best"] = best
+    numbers, marks = [], []
+    for (scaling, objective), here in frame.groupby(
+        ["scaling", "objective"], sort=False
+    ):
+        line = {"objective": objective, "seeds": here["count"].max()}
+        line["scaling"] = scaling
+        for row in here.itertuples():
+            key = f"severity_{row.severity}"
+            line |= {key: row.mean, f"{key}_error": row.error}
+        numbers.append(line)
+        keys = "severity_" + here["severity"].astype(str)
+        marks.append(dict(zip(keys, here["best"], strict=True)))
     images = images_text(rows.results)
+    titles = {key: f"{key.capitalize()} (%)" for key in marks[0]}
+    titles = {key: title.replace("_", " ") for key, title in titles.items()}
     clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
-    titles = [
-        f"Severity {level} (%)" if level else clean for level in severities
-    ]
-    numbers = {"objective": objectives, "seeds": seeds, "scaling": scaling}
-    for level in severities:
-        numbers[f"severity_{level}"] = lines["mean", level].to_numpy(float)
-        error = lines["error", level].to_numpy(float)
-        numbers[f"severity_{level}_error"] = error
-    texts = {
-        "Objective": _labels(objectives, competes),
-        "Seeds": list(map(str, seeds)),
-        "Scaling": scaling,
-    }
-    for title, level in zip(titles, severities, strict=True):
-        texts[title] = lines["text", level].fillna("").to_list()
-    marks = lines["best"].fillna(False).astype(bool)
+    titles["severity_0"] = clean
     size = f", each of {images} images" if images else ""
     return _table(
         "ECE under shift",
         f"At each severity the mean over {frame['corruptions'].max()} "
         f"corruptions{size}; means ± standard errors over seeds of it. The ECE "
         "of fewer images is larger: compare severities with the clean column "
-        f"here. {ECE} {_SCALING} The calibration split is clean. "
-        f"{_UNDECIDED if competes is None else _RULE}",
+        f"here. {ECE} {_SCALING} The calibration split is clean.",
         pd.DataFrame(numbers),
-        pd.DataFrame(texts),
-        marks.set_axis(titles, axis=1).reset_index(drop=True),
+        titles,
+        pd.DataFrame(marks),
+        competes,
+    )
+
+
+def read_paper():
+    """Returns the paper's table of all results: 42 objectives, in percent."""
+    path = importlib.resources.files("caltrain_tf") / "experiments/paper.csv"
+    with path.open() as file:
+        return pd.read_csv(file)
+
+
+def _paper(results):
+    """Returns a table that puts our results beside those of the paper."""
+    words = results["setting"].iloc[0].split()
+    if not {"wrn-28-10", "resnet-50"} & set(words):
+        return None
+    paper = read_paper()
+    paper = paper[paper["data"] == words[0]].set_index("objective")
+    keys = _MEASURES["results"][2].split()
+    mean, error, count, _, _ = statistics.summarize(results, keys)
+    shared = mean.index.intersection(paper.index, sort=False)
+    if shared.empty:
+        return None
+    numbers = {"objective": shared, "seeds": count.loc[shared, "ece"]}
+    titles = {}
+    for key in keys:
+        numbers[key], numbers[f"{key}_error"] = mean[key], error[key]
+        numbers[f"{key}_paper"] = paper[key] / 100
+        numbers[f"{key}_paper_error"] = paper[f"{key}_error"] / 100
+        titles[key] = figures.metric_label(key)
+        titles[f"{key}_paper"] = titles[key].replace(" (%)", ", paper (%)")
+    return _table(
+        "Beside the paper",
+        "Means ± standard errors, ours over seeds, the paper's over 10 runs; "
+        "its table of all results. It publishes no tuned values.",
+        pd.DataFrame(numbers).loc[shared],
+        titles,
     )
 
 
@@ -326,28 +336,44 @@ def _hyperparameters(results):
         .rename("seeds")
         .reset_index()[["objective", "seeds", "hyperparameters"]]
     )
-    texts = numbers.assign(objective=numbers["objective"].map(objective_label))
     return _table(
         "What every objective was trained with",
         "Settings of the losses, the weight of the secondary one (beta) and "
         "that of the l2 penalty.",
         numbers,
-        texts.rename(columns=str.capitalize),
+        {"hyperparameters": "Hyperparameters"},
     )
 
 
-def _labels(objectives, competes):
-    """Returns labels; † marks objectives that give up too much accuracy."""
-    return [
-        objective_label(name)
-        + ("" if competes is None or competes[name] else " †")
-        for name in objectives
-    ]
+def _table(title, note, numbers, titles, best=None, competes=None):
+    """Returns a table whose cells show the columns that have titles.
 
-
-def _table(title, note, numbers, texts, marks=None):
-    texts = texts.reset_index(drop=True)
-    best = pd.DataFrame(False, index=texts.index, columns=texts.columns)
-    if marks is not None:
-        best[list(marks)] = marks.to_numpy(bool)
-    return Table(title, note, numbers, texts, best)
+    `best` marks cells of these columns, and † is behind objectives that do not
+    compete.
+    """
+    texts, marks = {}, {}
+    for key in numbers:
+        column, errors = numbers[key], numbers.get(f"{key}_error")
+        if key in ("objective", "against"):
+            texts[key.capitalize()] = column.map(figures.objective_label)
+        elif key in ("seeds", "scaling"):
+            texts[key.capitalize()] = column.astype(str)
+        elif column.dtype != float and key in titles:
+            texts[titles[key]] = column
+        elif key in titles:
+            metric = "ece" if key.startswith(("severity", "diff")) else key
+            errors = [float("nan")] * len(column) if errors is None else errors
+            texts[titles[key]] = [
+                text_of(*pair, metric)
+                for pair in zip(column, errors, strict=True)
+            ]
+        if best is not None and key in best:
+            marks[titles[key]] = best[key].to_numpy(bool)
+    if best is not None:
+        note += f" {_UNDECIDED if competes is None else _RULE}"
+    if competes is not None:
+        behind = numbers["objective"].map(competes).map({True: "", False: " †"})
+        texts["Objective"] = texts["Objective"] + behind
+    texts = pd.DataFrame(texts).reset_index(drop=True)
+    shown = pd.DataFrame(False, index=texts.index, columns=texts.columns)
+    return Table(title, note, numbers, texts, shown.assign(**marks))

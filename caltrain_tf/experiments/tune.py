@@ -7,42 +7,37 @@ trials are run again the next time.
 
 import ast
 import copy
-import dataclasses
 import json
 import math
 import os
+from typing import NamedTuple
 
 import pandas as pd
 
-from caltrain_tf import checks, files, metrics
-from caltrain_tf.experiments import build, prediction_files, statistics, study
+from caltrain_tf import checks, files
+from caltrain_tf.experiments import (
+    build,
+    measures,
+    prediction_files,
+    statistics,
+    study,
+)
 from caltrain_tf.experiments import config as settings
 
-STRATEGIES = ("sequential", "joint")
 _JOINT_TRIALS = 20
-# If so many proposals in a row are known, there are no new values to try.
-_MOST_PROPOSALS = 100
+_MEASURES = ("accuracy", "ece", "nll")
 # The paper tunes these options of a loss first.
-_FIRST = ("threshold", "temperature")
+_FIRST = {"threshold": 0, "temperature": 1}
 # Losses whose thresholds are entropies in nats.
 _IN_NATS = ("avuc", "avuc_gs")
 
 
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """A setting that is tuned.
+class Parameter(NamedTuple):
+    """A setting that is tuned."""
 
-    Attributes:
-        name: As in `config.search`: `threshold`, `temperature`, `beta`, `l2`;
-            for other settings, their key.
-        key: Key in the configuration, such as `loss.beta`.
-        values: The values to try, in this order.
-        default: The value in the configuration, which may be None.
-    """
-
-    name: str
-    key: str
-    values: tuple
+    name: str  # As in `config.search`; for other settings, their key.
+    key: str  # In the configuration, such as `loss.beta`.
+    values: tuple  # To try, in this order.
     default: bool | float | str | None
 
 
@@ -52,42 +47,33 @@ def search_space(config, others=(), data_dir=None):
     The order is: the threshold of the secondary loss, its temperature, its
     other options, the options of the primary loss, the weight beta of the
     secondary loss, and the weight decay l2. `config.search` holds the values to
-    try; options that neither loss has are ignored. The threshold of AvUC is an
+    try, `config.search.<loss>` those that replace them for a secondary loss;
+    options that neither loss has are ignored. The threshold of AvUC is an
     entropy in nats: its values are multiplied by log K, the largest entropy of
-    K classes.
-
-    Args:
-        config: The configuration, as in `configs/`.
-        others: Other settings to tune after these, texts of the form
-            `batch_size=64,256`.
-        data_dir: The folder of TensorFlow Datasets, needed to look up K.
-
-    Returns:
-        A list of `Parameter`.
+    K classes. `others` are further settings, such as `batch_size=64,256`.
     """
-    options, keys = config.loss.options, {}
-    for loss in filter(None, (config.loss.secondary, config.loss.primary)):
-        names = sorted(options.get(loss) or (), key=_place)
-        for name in names:
+    options, secondary, keys = config.loss.options, config.loss.secondary, {}
+    for loss in filter(None, (secondary, config.loss.primary)):
+        own = options.get(loss, {})
+        for name in sorted(own, key=lambda n: _FIRST.get(n, 2)):
             keys.setdefault(name, f"loss.options.{loss}.{name}")
-    if config.loss.secondary is not None:
+    if secondary is not None:
         keys["beta"] = "loss.beta"
     keys["l2"] = "optimizer.l2"
     known = {name for loss in options for name in options[loss]}
+    known = sorted({*known, *options, "beta", "l2"})
     for name in config.search:
-        checks.choice("--config.search", name, sorted({*known, "beta", "l2"}))
-
-    tried = {}
-    for name, key in keys.items():
-        if not (values := config.search.get(name)):
-            continue
-        if name == "threshold" and config.loss.secondary in _IN_NATS:
-            unit = math.log(build.data(config, data_dir).num_classes)
-            values = [round(value * unit, 4) for value in values]
-        tried[name] = key, values
+        checks.choice("--config.search", name, known)
+    search = {**config.search, **config.search.get(secondary or "", {})}
+    tried = {keys[n]: (n, search[n]) for n in keys if search.get(n)}
+    if secondary in _IN_NATS and keys["threshold"] in tried:
+        name, values = tried[keys["threshold"]]
+        unit = math.log(build.data(config, data_dir).num_classes)
+        values = [round(value * unit, 4) for value in values]
+        tried[keys["threshold"]] = name, values
     for text in others:
         key, _, values = text.partition("=")
-        if key in (known_key for known_key, _ in tried.values()):
+        if key in tried:
             raise ValueError(
                 f"--also: {key} is tuned by `config.search`. Received: {text!r}"
             )
@@ -97,15 +83,22 @@ def search_space(config, others=(), data_dir=None):
             f"--config.search must have values to try for one of {list(keys)}. "
             f"Received: {dict(config.search)}"
         )
-    return [
-        Parameter(name, key, *_checked(config, key, values))
-        for name, (key, values) in tried.items()
-    ]
+    space = []
+    for key, (name, values) in tried.items():
+        default = settings.flatten(config).get(key)
+        kind = float if isinstance(default, float) else lambda value: value
+        values = tuple(dict.fromkeys(map(kind, values)))
+        space.append(Parameter(name, key, values, default))
+        for value in values:  # Wrong ones end here, not in the log of a trial.
+            trial = with_params(config, space[-1:], {name: value})
+            settings.check(trial)
+            build.loss(trial)
+    return space
 
 
 def tune(
-    config,
-    output_dir,
+    configs,
+    output_dirs,
     pool,
     *,
     strategy="sequential",
@@ -115,7 +108,7 @@ def tune(
     flags=(),
     stream=None,
 ):
-    """Tunes the hyperparameters of an objective.
+    """Tunes objectives, and returns the rows of trials of each.
 
     `"sequential"` is the paper's search: it tunes one parameter after the other
     (see `search_space`), with the other parameters at the values of the best
@@ -123,73 +116,62 @@ def tune(
     Parzen estimator of Optuna proposes values between the smallest and the
     largest ones. The best trial has the lowest ECE among the trials that give
     up less than 1% accuracy relative to the most accurate trial, both on the
-    calibration split.
-
-    Args:
-        config: The configuration, as in `configs/`.
-        output_dir: The folder of the tuning; trials are runs in `trials/`.
-        pool: A `LocalPool` or a `RayPool`.
-        strategy: `"sequential"` or `"joint"`.
-        others: See `search_space`.
-        trials: The largest number of trials in total; by default all values of
-            a sequential search, and 20 trials of a joint search.
-        data_dir: The folder of TensorFlow Datasets.
-        flags: Flags of the training script; see `study.make_run`.
-        stream: Where progress is shown; see `study.do_runs`.
+    calibration split. There is a configuration and a folder for each objective;
+    trials of all of them are in the pool together.
 
     Returns:
-        `(space, rows)`: the parameters, and a dictionary for each trial: its
-        `trial` (a name), `params` by name, `accuracy`, `ece` and `nll` on the
-        calibration split (NaN if it failed), and `failure`.
+        `(space, rows)` of each objective: the parameters, and a dictionary for
+        each trial: its `trial` (a name), `params` by name, `accuracy`, `ece`
+        and `nll` on the calibration split (NaN if it failed), and `failure`.
     """
-    checks.choice("--strategy", strategy, STRATEGIES)
-    space = search_space(config, others, data_dir)
-
-    def try_out(candidates):
-        runs = {}
-        for params in candidates:
-            name = trial_name(params)
-            folder = os.path.join(output_dir, "trials", name)
-            own = with_params(config, space, params)
-            title = name.replace("_", ", ")
-            runs[name] = study.make_run(title, own, folder, flags)
-        failures = study.do_runs(list(runs.values()), pool, _describe, stream)
-        return [
-            _row(params, run, failures.get(run))
-            for params, run in zip(candidates, runs.values(), strict=True)
-        ]
-
+    spaces = [search_space(config, others, data_dir) for config in configs]
     if strategy == "joint":
         limit = trials or _JOINT_TRIALS
-        return space, _joint(config.seed, space, limit, pool.slots, try_out)
-    return space, _sequential(space, trials or math.inf, try_out)
+        searches = [
+            _joint(config.seed, space, limit, pool.slots)
+            for config, space in zip(configs, spaces, strict=True)
+        ]
+    else:
+        searches = [_sequential(s, trials or math.inf) for s in spaces]
+    rows = [[] for _ in configs]
+    asked = {i: next(search) for i, search in enumerate(searches)}
+    while asked:
+        runs = {}
+        for i, candidates in asked.items():
+            for params in candidates:
+                name = trial_name(params)
+                folder = os.path.join(output_dirs[i], "trials", name)
+                own = with_params(configs[i], spaces[i], params)
+                title = name.replace("_", ", ")
+                if len(configs) > 1:
+                    title = f"{settings.objective(own)}, {title}"
+                run = study.make_run(title, own, folder, flags)
+                runs[run] = i, {"trial": name, "params": params}
+        failures = study.do_runs(list(runs), pool, _describe, stream)
+        for run, (i, row) in runs.items():
+            rows[i].append(row | _measured(run, failures.get(run)))
+        for i in list(asked):
+            try:
+                asked[i] = searches[i].send(rows[i])
+            except StopIteration:
+                del asked[i]
+    return list(zip(spaces, rows, strict=True))
 
 
 def best_trial(rows):
     """Returns the row of the best trial."""
     if all(row["failure"] for row in rows):
-        failures = {row["failure"] for row in rows}
         raise ValueError(
             "All trials failed; the same command tries again. "
-            + "; ".join(sorted(failures))
+            + "; ".join(sorted({row["failure"] for row in rows}))
         )
     return statistics.best_within_accuracy(rows)
 
 
 def measure_trial(folder):
     """Returns `accuracy`, `ece` and `nll` of a run on its calibration split."""
-    logits, labels = prediction_files.load(
-        os.path.join(folder, "predictions", "calibration.npz")
-    )
-    measures = {
-        "accuracy": metrics.accuracy,
-        "ece": metrics.calibration_error,
-        "nll": metrics.negative_log_likelihood,
-    }
-    return {
-        name: float(function(logits, labels, from_logits=True))
-        for name, function in measures.items()
-    }
+    path = os.path.join(folder, "predictions", "calibration.npz")
+    return measures.measure(*prediction_files.load(path), _MEASURES)
 
 
 def with_params(config, space, params):
@@ -206,12 +188,7 @@ def with_params(config, space, params):
 
 
 def trial_name(params):
-    """Returns the name of a trial and of its folder.
-
-    Example:
-        >>> trial_name({"beta": 1.0, "l2": 0.0002, "binning": "bin"})
-        'beta=1.0_l2=0.0002_binning=bin'
-    """
+    """Returns the name of a trial and its folder: `beta=1.0_l2=0.0002`."""
     text = "_".join(f"{name}={value}" for name, value in params.items())
     return text.replace("/", "-")
 
@@ -219,26 +196,25 @@ def trial_name(params):
 def trials_table(rows):
     """Returns the trials as a `pandas.DataFrame`, with a verdict on each."""
     best = best_trial(rows)
-    most = max(row["accuracy"] for row in rows if not row["failure"])
-    within = statistics.within_accuracy(rows, reference=most)
-    table = []
-    for row, is_within in zip(rows, within, strict=True):
-        if row is best:
-            verdict = "best"
-        elif row["failure"]:
-            verdict = f"failed: {row['failure']}"
-        elif not is_within:
-            lost = 100 * (most - row["accuracy"])
-            verdict = f"gives up {lost:.2f} points of accuracy"
-        else:
-            more = 100 * (row["ece"] - best["ece"])
-            verdict = f"ECE higher by {more:.2f} points"
-        numbers = {key: row[key] for key in ("accuracy", "ece")}
-        verdict = {"verdict": verdict}
-        table.append(
-            {"trial": row["trial"], **row["params"], **numbers, **verdict}
-        )
-    return pd.DataFrame(table)
+    table = pd.DataFrame(
+        [{"trial": row["trial"], **row["params"]} for row in rows]
+    )
+    for key in ("accuracy", "ece"):
+        table[key] = [row[key] for row in rows]
+    lost = 100 * (table["accuracy"].max() - table["accuracy"])
+    more = 100 * (table["ece"] - best["ece"])
+    within = statistics.within_accuracy(table["accuracy"])
+    table["verdict"] = [
+        "best"
+        if row is best
+        else f"failed: {row['failure']}"
+        if row["failure"]
+        else f"ECE higher by {more[i]:.2f} points"
+        if within[i]
+        else f"gives up {lost[i]:.2f} points of accuracy"
+        for i, row in enumerate(rows)
+    ]
+    return table
 
 
 def write_tuning(config, space, rows, output_dir):
@@ -258,7 +234,7 @@ def write_tuning(config, space, rows, output_dir):
         "trial": row["trial"],
         "overrides": overrides,
         "flags": " ".join(f"--config.{k}={v}" for k, v in overrides.items()),
-        "calibration": {key: row[key] for key in ("accuracy", "ece", "nll")},
+        "calibration": {key: row[key] for key in _MEASURES},
         "config": with_params(config, space, row["params"]).to_dict(),
     }
     text = json.dumps(best, indent=2)
@@ -266,29 +242,25 @@ def write_tuning(config, space, rows, output_dir):
     return json.loads(text)
 
 
-def _sequential(space, limit, try_out):
+def _sequential(space, limit):
+    """Yields candidates for one parameter after the other; is sent all rows."""
     params = {
         p.name: p.values[0] if p.default is None else p.default for p in space
     }
     rows = []
     for parameter in space:
-        known = {row["trial"] for row in rows}
-        new = {}
-        for value in parameter.values:
-            candidate = {**params, parameter.name: value}
-            if trial_name(candidate) not in known:
-                new[trial_name(candidate)] = candidate
-        count = min(limit - len(rows), len(new))
-        rows += try_out(list(new.values())[:count])
+        new = [{**params, parameter.name: value} for value in parameter.values]
+        known = [row["params"] for row in rows]
+        new = [candidate for candidate in new if candidate not in known]
+        rows = yield new[: int(min(limit - len(rows), len(new)))]
         params = best_trial(rows)["params"]
-    return rows
 
 
-def _joint(seed, space, limit, slots, try_out):
-    """Asks a sampler of Optuna for `slots` trials at a time.
+def _joint(seed, space, limit, slots):
+    """Yields `slots` proposals of an Optuna sampler at a time.
 
-    The sampler's proposals are a function of the seed and of the results so
-    far, so that a search that is started again finds its own trials finished.
+    The proposals are a function of the seed and of the results so far, so that
+    a search that is started again finds its own trials finished.
     """
     try:
         import optuna
@@ -302,11 +274,10 @@ def _joint(seed, space, limit, slots, try_out):
         directions=["minimize", "maximize"],  # The ECE, the accuracy.
         sampler=optuna.samplers.TPESampler(seed=seed),
     )
-    failed = optuna.trial.TrialState.FAIL
-    rows, names = [], set()
+    failed, rows, names = optuna.trial.TrialState.FAIL, [], set()
     while len(rows) < limit:
         asked = []
-        for _ in range(_MOST_PROPOSALS):
+        for _ in range(100):  # All are known if there are no other values.
             trial = search.ask()
             params = {p.name: _suggest(trial, p) for p in space}
             if trial_name(params) in names:
@@ -317,40 +288,36 @@ def _joint(seed, space, limit, slots, try_out):
             if len(asked) == min(max(slots, 1), limit - len(rows)):
                 break
         if not asked:
-            break
-        new = try_out([params for _, params in asked])
-        for (trial, _), row in zip(asked, new, strict=True):
+            return
+        rows = yield [params for _, params in asked]
+        for (trial, _), row in zip(asked, rows[-len(asked) :], strict=True):
             if row["failure"]:
                 search.tell(trial, state=failed)
             else:
                 search.tell(trial, [row["ece"], row["accuracy"]])
-        rows += new
-    return rows
 
 
 def _suggest(trial, parameter):
     """Returns a proposed value; floats are rounded to four digits."""
-    values = parameter.values
+    name, values = parameter.name, parameter.values
     if any(isinstance(value, bool | str) for value in values):
-        return trial.suggest_categorical(parameter.name, values)
+        return trial.suggest_categorical(name, values)
     low, high = min(values), max(values)
-    log = parameter.name != "threshold" and low > 0
+    log = name != "threshold" and low > 0
     if all(isinstance(value, int) for value in values):
-        return trial.suggest_int(parameter.name, low, high, log=log)
-    value = trial.suggest_float(parameter.name, low, high, log=log)
+        return trial.suggest_int(name, low, high, log=log)
+    value = trial.suggest_float(name, low, high, log=log)
     return min(max(float(f"{value:.4g}"), low), high)
 
 
-def _row(params, run, outcome):
-    row = {"trial": trial_name(params), "params": params, "failure": ""}
-    row |= dict.fromkeys(("accuracy", "ece", "nll"), math.nan)
+def _measured(run, outcome):
+    """Returns the measures of a trial, and how it failed."""
     if outcome is not None:
-        row["failure"] = f"{outcome.failure}: {outcome.last_line}"
-        return row
-    row |= measure_trial(run.folder)
-    if not math.isfinite(row["ece"]):
-        row["failure"] = "the result is not finite"
-    return row
+        failure = f"{outcome.failure}: {outcome.last_line}"
+        return dict.fromkeys(_MEASURES, math.nan) | {"failure": failure}
+    row = measure_trial(run.folder)
+    finite = math.isfinite(row["ece"])
+    return row | {"failure": "" if finite else "the result is not finite"}
 
 
 def _describe(run):
@@ -358,28 +325,8 @@ def _describe(run):
     return f"accuracy {result['accuracy']:.2%}, ECE {result['ece']:.2%}"
 
 
-def _place(name):
-    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
-
-
 def _literal(text):
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return text
-
-
-def _checked(config, key, values):
-    """Returns distinct values and the default, which runs can have."""
-    default = settings.flatten(config).get(key)
-    is_float = isinstance(default, float)
-    found = []
-    for value in values:
-        trial = copy.deepcopy(config)
-        if is_float and isinstance(value, int):
-            value = float(value)
-        settings.override(trial, {key: value}, "--config")
-        settings.check(trial)
-        build.loss(trial)
-        found.append(value)
-    return tuple(dict.fromkeys(found)), default

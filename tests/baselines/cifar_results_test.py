@@ -110,5 +110,5 @@ def test_the_page_is_made_of_the_rows_again(rows, tmp_path):
         collect.of_setting(rows, rows.results["setting"].iloc[0]), path
     )
     page = path.read_text()
-    assert "Pareto" in page and "under shift" in page
+    assert "Effect sizes" in page and "under shift" in page
     assert rows.left_out.empty

@@ -2,9 +2,10 @@ import json
 import signal
 import time
 
+import pandas as pd
 import pytest
 
-from caltrain_tf.experiments import prediction_files, shift
+from caltrain_tf.experiments import prediction_files
 from tests.baselines.scripts import ROOT, run_here, start
 from tests.experiments.configs import TINY_FLAGS
 
@@ -48,21 +49,21 @@ def test_two_studies_in_one_folder_one_of_which_is_stopped(tmp_path):
     output, errors = other.communicate()
     assert other.returncode == 0, errors + output
     assert "nll seed 1: accuracy" in errors
-    for objective, beta in (("nll", 3.0), ("focal+sb_ece", 2.0)):
+    for objective, label, beta in (
+        ("nll", "NLL", 3.0),
+        ("focal+sb_ece", "Focal + SB-ECE", 2.0),
+    ):
         run = study / objective / "seed1"
         config = json.loads((run / "config.json").read_text())
         assert (config["loss"]["beta"], config["seed"]) == (beta, 1)
         results = json.loads((run / "results.json").read_text())
-        (line,) = [
-            line
-            for line in output.splitlines()
-            if line.split(" ")[0] == objective
-        ]
-        numbers = [float(word) for word in line.split()[1:]]
+        (line,) = [x for x in output.splitlines() if x.startswith(label)]
+        line = line.removeprefix(label).replace("†", "")
+        numbers = [float(word) for word in line.split()]
         keys = ("accuracy", "ece", "ece_ts", "ece_ts_sb_ece")
         expected = [1, *(100 * results[key] for key in keys)]
         assert numbers == pytest.approx(expected, abs=0.006)
-        rows = shift.read_csv(run / "shift.csv")
+        rows = pd.read_csv(run / "shift.csv")
         assert set(rows["corruption"]) == {"none", "contrast"}
         _, labels = prediction_files.load(
             run / "predictions" / "contrast_4.npz"
@@ -71,7 +72,7 @@ def test_two_studies_in_one_folder_one_of_which_is_stopped(tmp_path):
         assert (run / "log.txt").read_text().count("--- 20") == 2
 
     # A third time there is nothing to do, and nothing is started.
-    table = output[output.index("percent") :]
+    table = output[output.index("Objective") :]
     again = run_here("study.py", *command)
     assert (again.returncode, again.stderr) == (0, "")
     assert table in again.stdout

@@ -9,32 +9,12 @@ import caltrain_tf as ct
 from caltrain_tf import files
 from caltrain_tf.experiments import collect, measures, prediction_files, report
 from caltrain_tf.experiments.collect import (
-    _hyperparameters,
     _setting_names,
-    make_rows,
     write_rows,
 )
 from tests.experiments import finished_runs as fake_runs
 
 SETTING = "digits wrn-10-1 16 epochs batch 64"
-RUN = {
-    "setting": "a, b",
-    "objective": "nll",
-    "primary": "nll",
-    "secondary": "",
-    "interleaved": False,
-    "seed": 0,
-    "hyperparameters": 'l2 "0.1"',
-    "accuracy": 0.1 + 0.2,
-    "ece": 1e-17,
-}
-
-
-def write(folder, texts):
-    folder.mkdir(exist_ok=True)
-    for name, text in texts.items():
-        (folder / name).write_text(text)
-    return folder
 
 
 def test_every_run_is_a_result_row(runs, rows):
@@ -113,25 +93,6 @@ def test_the_order_is_that_of_the_paper(tmp_path):
     assert list(collected.shift["objective"].unique()) == expected
 
 
-def test_rows_come_back_to_the_last_bit(rows, tmp_path):
-    write_rows(rows, tmp_path)
-    again = collect.read_rows(tmp_path)
-    for part, part_again in zip(rows[:3], again[:3], strict=True):
-        pd.testing.assert_frame_equal(
-            part, part_again, check_dtype=False, check_exact=True
-        )
-
-
-def test_a_number_that_only_some_runs_have(tmp_path):
-    second = {**RUN, "seed": 1, "ece_dirichlet": 0.125}
-    write_rows(make_rows(results=[RUN, second]), tmp_path)
-    again = collect.read_rows(tmp_path).results
-    assert again["accuracy"][0] == RUN["accuracy"] and again["ece"][0] == 1e-17
-    assert list(again["ece_dirichlet"].isna()) == [True, False]
-    assert list(again["secondary"]) == ["", ""]
-    assert again["hyperparameters"][0] == 'l2 "0.1"'
-
-
 def test_rows_and_runs_come_together(runs, rows, tmp_path):
     folder = tmp_path / "rows"
     write_rows(rows, folder)
@@ -141,55 +102,47 @@ def test_rows_and_runs_come_together(runs, rows, tmp_path):
     assert list(collected.results["objective"]) == [
         *("nll", "nll", "nll+mmce", "nll+mmce", "focal")
     ]
-    with pytest.raises(ValueError, match="with seed 0.*rows'.*seed0'"):
+    # To the last bit.
+    for part, again in zip(rows[:3], collect.collect(folder)[:3], strict=True):
+        pd.testing.assert_frame_equal(
+            part, again, check_dtype=False, check_exact=True
+        )
+    pd.testing.assert_frame_equal(
+        collect.collect([runs, runs / "nll"]).results, rows.results
+    )
+    with pytest.raises(ValueError, match="there once.*nll in .*rows; nll in"):
         collect.collect([folder, runs])
-    twice = pd.concat([rows.results, rows.results[:1]])
-    write(folder, {"results.csv": twice.to_csv(index=False)})
-    with pytest.raises(ValueError, match="a run once.*nll with seed 0"):
-        collect.collect(folder)
-
-
-def test_a_run_is_read_once_and_may_not_be_in_two_folders(runs, rows, tmp_path):
-    again = collect.collect([runs, runs / "nll"]).results
-    pd.testing.assert_frame_equal(again, rows.results)
-    shutil.copytree(runs / "nll" / "seed1", tmp_path / "copy")
-    with pytest.raises(ValueError, match="nll with seed 1.*nll/seed1'.*copy'"):
-        collect.collect([runs, tmp_path / "copy"])
 
 
 def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
     folder = tmp_path / "runs"
     shutil.copytree(runs, folder)
     config = (folder / "nll" / "seed0" / "config.json").read_text()
-    broken = {
-        "a": {"config.json": config},
-        "b": {"config.json": config, "results.json": '{"accuracy": 0.'},
-        "c": {"config.json": config, "results.json": '{"accuracy": 0.5}'},
-        "d": {
-            "config.json": config,
-            "results.json": '{"accuracy": NaN, "ece": 0.1}',
-        },
-    }
-    for name, texts in broken.items():
-        write(folder / name, texts)
-    seed0 = folder / "nll" / "seed0"
-    (seed0 / "shift.csv").write_text("severity\n")
-    (seed0 / "predictions" / "test.npz").write_bytes(b"half")
-    shutil.rmtree(folder / "nll" / "seed1" / "predictions")
+    for name, results in {
+        "a": None,
+        "b": '{"accuracy": 0.',
+        "c": '{"accuracy": 0.5}',
+        "d": '{"accuracy": NaN, "ece": 0.1}',
+    }.items():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(config)
+        if results is not None:
+            (folder / name / "results.json").write_text(results)
+    (folder / "nll/seed0/predictions/test.npz").write_bytes(b"half")
+    shutil.rmtree(folder / "nll/seed1/predictions")
+    (folder / "nll/seed1/shift.csv").unlink()
     collected = collect.collect(folder)
-    assert len(collected.results) == 4
+    assert len(collected.results) == 3
     assert pd.isna(collected.results["test_examples"][0])
     reasons = {
-        (row.folder.removeprefix(f"{folder}/"), row.part): row.reason
+        row.folder.removeprefix(f"{folder}/"): row.reason
         for row in collected.left_out.itertuples()
     }
-    assert reasons["a", "run"] == "not finished: no results.json"
-    assert "Expecting" in reasons["b", "run"]
-    assert reasons["c", "run"] == "ece is None in results.json"
-    assert "accuracy is nan" in reasons["d", "run"]
-    assert "predictions file" in reasons["nll/seed0", "predictions"]
-    assert "dataset" in reasons["nll/seed0", "shift"]
-    assert len(reasons) == 6
+    assert reasons["a"] == "not finished: no results.json"
+    assert "Expecting" in reasons["b"] and "ece" in reasons["c"]
+    assert "accuracy is nan" in reasons["d"]
+    assert "predictions file" in reasons["nll/seed0"]
+    assert len(reasons) == 5
     assert set(collected.reliability["objective"]) == {"nll+mmce"}
 
 
@@ -197,12 +150,8 @@ def test_runs_may_be_in_a_bucket(runs, rows):
     bucket = files.as_path("ram://report/runs")
     for path in runs.rglob("*.*"):
         files.write_bytes(bucket / path.relative_to(runs), path.read_bytes())
-    files.write_text(bucket / "half" / "config.json", "{}")
     collected = collect.collect(bucket)
     pd.testing.assert_frame_equal(collected.results, rows.results)
-    assert list(collected.left_out["reason"]) == [
-        "not finished: no results.json"
-    ]
     _, paths = report.write_report(collected, "ram://report/out/page.html")
     again = collect.collect(files.as_path(paths[0]).parent)
     pd.testing.assert_frame_equal(
@@ -214,7 +163,7 @@ def test_runs_may_be_in_a_bucket(runs, rows):
 
 
 def test_nothing_to_report_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="must be folders of runs.*Received"):
+    with pytest.raises(ValueError, match="Pass folders of runs.*Received"):
         collect.collect(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="No finished run.*no results.json"):
@@ -250,13 +199,3 @@ def test_objectives_share_a_setting_and_nothing_else_does():
     assert names[3] == "digits wrn-10-1 100 epochs batch 64"
     assert names[4] == "digits wrn-10-1 train[:10%] 16 epochs batch 64"
     assert names[5].endswith(", precision absent")
-
-
-def test_hyperparameters_of_an_interleaved_run():
-    config = fake_runs.changed(
-        loss__secondary="s_avuc", interleaved__enabled=True
-    )
-    assert _hyperparameters(config) == (
-        "nll.label_smoothing 0.0, s_avuc.temperature 0.1, s_avuc.threshold "
-        "0.5, beta 1.0, held out 0.1, l2 0.0002"
-    )

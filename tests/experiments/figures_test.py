@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
+import caltrain_tf as ct
 from caltrain_tf.experiments import figures, statistics
+from caltrain_tf.figures import style
 from tests.experiments.rows import run
 
 
@@ -116,94 +118,269 @@ def test_a_bar_an_objective_grouped_by_primary():
     figure.savefig(io.BytesIO())
 
 
-def test_one_seed_has_no_error_bar_and_what_was_not_measured_no_bar():
-    (ax,) = figures.error_bars_by_objective(summary(1)).axes
-    assert len(ax.patches) == 4 and not ax.collections
-    assert all("±" not in text.get_text() for text in ax.texts)
-    some = summary()
-    some.mean.loc["focal", "ece"] = float("nan")
-    (ax,) = figures.error_bars_by_objective(some).axes
-    labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert "Focal" not in labels and len(ax.patches) == 3
+PRIMARIES = ("nll", "focal", "mse", "dual_focal", "bsce_gra")
+SECONDARIES = (
+    *("", "s_avuc", "sb_ece", "mmce", "avuc", "avuc_gs", "sb_marginal_ece"),
+    *("esd", "mdca", "dca", "mbls", "acls"),
+)
+EVERY = [
+    f"{primary}+{secondary}".rstrip("+") + ending
+    for primary in PRIMARIES
+    for secondary in SECONDARIES
+    for ending in ("", "-interleaved")
+    if secondary or not ending
+]
 
 
-def test_many_names_do_not_overlap():
-    names = [
-        f"{p}+{s}{end}"
-        for p in ("nll", "focal", "mse")
-        for s in ("mmce", "s_avuc", "sb_marginal_ece")
-        for end in ("", "-interleaved")
-    ]
-    figure = figures.error_bars_by_objective(summary(1, names))
+def test_any_two_objectives_are_told_apart():
+    assert len(set(map(figures.objective_style, EVERY))) == len(EVERY)
+
+
+def test_the_parts_of_an_objective_have_parts_of_the_style():
+    style = figures.objective_style
+    assert len({style(f"nll+{name}")[0] for name in SECONDARIES}) == 12
+    assert style("nll+mmce")[0] == style("focal+mmce-interleaved")[0]
+    for part in range(4):
+        assert len({style(name)[part] for name in PRIMARIES}) == 5
+    assert style("mse")[1:] == style("mse+mmce")[1:]
+    assert style("nll+mmce")[-1] and not style("nll+mmce-interleaved")[-1]
+
+
+def test_labels_and_units():
+    for objective, label in (
+        ("nll", "NLL"),
+        ("mse+avuc_gs", "MSE + AvUC-GS"),
+        ("nll+s_avuc-interleaved", "NLL + S-AvUC (interleaved)"),
+        ("my_loss+mmce", "my_loss + MMCE"),
+    ):
+        assert figures.objective_label(objective) == label
+    for metric, label, factor in (
+        ("ece", "ECE (%)", 100),
+        ("ece_ts_sb_ece", "ECE + TS-SB-ECE (%)", 100),
+        ("ece_dirichlet", "ECE + Dirichlet (%)", 100),
+        ("nll_ts", "NLL + TS (nats)", 1),
+        ("temperature_ts", "Temperature + TS", 1),
+        ("train_ece_l1", "Training ECE, l1 (%)", 100),
+        ("something", "something", 1),
+    ):
+        assert figures.metric_label(metric) == label
+        assert figures.metric_label(metric, unit=False) == label.split(" (")[0]
+        assert figures.metric_factor(metric) == factor
+
+
+@pytest.mark.parametrize("count", [1, 18])
+def test_the_legend_is_below_and_inside_the_figure(count):
+    labels = ["Focal + SB-marginal ECE (interleaved)"] * count
+    figure, ax = style.new_axes(3)
+    for label in labels:
+        ax.plot([0, 1], [0, 1], label=label)
+    figures.legend_below(ax)
     figure.canvas.draw()
-    (ax,) = figure.axes
-    boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
-    assert all(
-        upper.y0 > lower.y1
-        for upper, lower in zip(boxes, boxes[1:], strict=False)
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.width
+    assert 0 <= box.y0 and box.y1 < ax.get_window_extent().y0
+    # The axes keep their height.
+    assert ax.get_window_extent().height > 2 * figure.dpi
+
+
+def predictions(seed, size=400, num_classes=4):
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(size, num_classes))
+    powers = np.exp(logits)
+    probs = powers / powers.sum(axis=1, keepdims=True)
+    return probs, rng.integers(0, num_classes, size)
+
+
+def reliability_rows(objective, seed, calibrator="none", num_bins=15, **more):
+    """The rows of a run, of `predictions(seed, **more)`."""
+    curve = ct.metrics.reliability_curve(
+        *predictions(seed, **more), num_bins, "equal_width"
     )
-    assert min(box.x0 for box in boxes) >= 0
-
-
-def known_results():
-    means = {
-        "mse": (0.85, 0.02),
-        "nll": (0.90, 0.08),
-        "focal": (0.80, 0.01),
-        "nll+mmce": (0.84, 0.03),
-        "focal+mmce": (0.90, 0.09),
-    }
-    rows = [
-        run(name, seed, accuracy=accuracy + shift, ece=ece + shift / 10)
-        for name, (accuracy, ece) in means.items()
-        for seed, shift in enumerate((-0.05, 0.05))
+    return [
+        {
+            "setting": "s",
+            "objective": objective,
+            "seed": seed,
+            "calibrator": calibrator,
+            "bin": index,
+            "confidence": confidence,
+            "accuracy": accuracy,
+            "count": count,
+        }
+        for index, (confidence, accuracy, count) in enumerate(
+            zip(*(values.tolist() for values in curve), strict=True)
+        )
     ]
-    return pd.DataFrame(rows)
 
 
-def test_runs_means_and_the_front_of_the_means():
-    results = known_results()
-    results.loc[10] = pd.Series(run("esd", 0, accuracy=0.9, ece=float("nan")))
-    figure = figures.metric_scatter(results, "accuracy", "ece", front=True)
-    (ax,) = figure.axes
-    front = ax.lines[-1]
-    np.testing.assert_allclose(front.get_xdata(), [80, 85, 90])
-    np.testing.assert_allclose(front.get_ydata(), [1, 2, 8])
-    # Between two of them only the one to the right is accurate enough.
-    assert front.get_drawstyle() == "steps-pre"
-    runs, mean = ax.lines[:2]
-    np.testing.assert_allclose(np.transpose(runs.get_data())[0], [80, 1.5])
-    np.testing.assert_allclose(np.transpose(mean.get_data()), [[85, 2]])
-    assert runs.get_markersize() < mean.get_markersize()
-    style = figures.objective_style("mse")
-    for line in (runs, mean):
-        assert (line.get_color(), line.get_marker()) == style[:2]
-    texts = [text.get_text() for text in figure.legends[0].texts]
-    assert texts[0] == "MSE" and texts[-1] == "Pareto front"
-    assert len(texts) == 6
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Accuracy (%)", "ECE (%)")
+def all_together(*seeds):
+    pairs = [predictions(seed) for seed in seeds]
+    probs = np.concatenate([pair[0] for pair in pairs])
+    return probs, np.concatenate([pair[1] for pair in pairs])
+
+
+def test_seeds_together_are_the_curve_of_all_predictions():
+    rows = reliability_rows("nll", 0) + reliability_rows("nll", 1)
+    rows += reliability_rows("focal", 2)
+    curves = figures.curves_by_objective(pd.DataFrame(rows))
+    assert list(curves) == ["nll", "focal"]
+    expected = ct.metrics.reliability_curve(
+        *all_together(0, 1), 15, "equal_width"
+    )
+    # Chance is 1/4: the first bins are empty.
+    assert np.isnan(expected.confidence[:3]).all()
+    for values, reference in zip(curves["nll"], expected, strict=True):
+        np.testing.assert_allclose(values, reference)
+
+
+def geometry(ax):
+    axes = [ax, *ax.child_axes]
+    return [
+        bar.get_bbox().get_points().tolist()
+        for each in axes
+        for bar in each.patches
+    ]
+
+
+def test_it_draws_what_the_predictions_give():
+    rows = reliability_rows("nll", 0) + reliability_rows("nll", 1)
+    rows += reliability_rows("focal+sb_ece", 2)
+    figure = figures.reliability_by_objective(
+        pd.DataFrame(rows), {row["objective"]: 0.0123 for row in rows}
+    )
+    expected = ct.figures.reliability_diagram(*all_together(0, 1))
+    np.testing.assert_allclose(
+        geometry(figure.axes[0]), geometry(expected.axes[0]), atol=1e-12
+    )
+    lines = [
+        [line.get_xdata()[0] for line in f.axes[0].child_axes[0].lines]
+        for f in (figure, expected)
+    ]
+    assert lines[0] == pytest.approx(lines[1])
+    titles = [ax.get_title("left") for ax in figure.axes]
+    assert titles == ["NLL\nECE 1.23%", "Focal + SB-ECE\nECE 1.23%"]
     figure.savefig(io.BytesIO())
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3])
-def test_it_is_what_comparing_all_pairs_finds(columns):
-    rng = np.random.default_rng(columns)
-    # Few values, so that many are the same.
-    points = rng.integers(0, 5, (40, columns))
-    expected = [
-        not any(
-            all(b <= a for a, b in zip(point, other, strict=True))
-            and tuple(other) != tuple(point)
-            for other in points
+@pytest.mark.parametrize("count", [6])
+def test_a_grid_keeps_diagrams_apart(count):
+    # The longest names that there are.
+    rows = [
+        row
+        for secondary in ("sb_marginal_ece", "s_avuc")
+        for seed, primary in enumerate(("focal", "mse", "nll"))
+        for row in reliability_rows(f"{primary}+{secondary}-interleaved", seed)
+    ][: 15 * count]
+    figure = figures.reliability_by_objective(
+        pd.DataFrame(rows), {row["objective"]: 0.0123 for row in rows}
+    )
+    assert len(figure.axes) == count
+    figure.canvas.draw()
+    boxes = [ax.get_tightbbox() for ax in figure.axes]
+    boxes.append(figure.legends[0].get_window_extent())
+    for index, first in enumerate(boxes):
+        assert 0 <= first.x0 and first.x1 <= figure.bbox.width
+        assert 0 <= first.y0 and first.y1 <= figure.bbox.height
+        assert not first.count_overlaps(boxes[index + 1 :])
+
+
+def test_a_line_an_objective_over_all_seeds():
+    rows = reliability_rows("nll", 0) + reliability_rows("nll", 1)
+    rows += reliability_rows("focal+sb_ece-interleaved", 2)
+    figure = figures.accuracy_against_confidence(pd.DataFrame(rows))
+    (ax,) = figure.axes
+    diagonal, nll, nll_few, focal, _ = ax.lines
+    np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
+    both = ct.metrics.reliability_curve(*all_together(0, 1), 15, "equal_width")
+    for line, seeds in ((nll, (0, 1)), (focal, (2,))):
+        curve = ct.metrics.reliability_curve(
+            *all_together(*seeds), 15, "equal_width"
         )
-        for point in points
+        filled = curve.count >= 30
+        assert not filled.all()
+        np.testing.assert_allclose(line.get_xdata(), curve.confidence[filled])
+        np.testing.assert_allclose(line.get_ydata(), curve.accuracy[filled])
+    few = (both.count > 0) & (both.count < 30)
+    assert few.any() and nll_few.get_alpha() < 0.5
+    np.testing.assert_allclose(nll_few.get_xdata(), both.confidence[few])
+    style = figures.objective_style("focal+sb_ece-interleaved")
+    assert (focal.get_color(), focal.get_marker()) == style[:2]
+    assert focal.get_markerfacecolor() == "white"
+    texts = [text.get_text() for text in figure.legends[0].texts]
+    assert texts == ["calibrated", "NLL", "Focal + SB-ECE (interleaved)"]
+    figure.savefig(io.BytesIO())
+
+
+def shift_rows():
+    return pd.DataFrame(
+        [
+            {
+                "dataset": "cifar10",
+                "corruption": corruption,
+                "severity": severity,
+                "calibrator": calibrator,
+                "metric": "ece",
+                "value": severity / 10
+                + index / 100
+                + (calibrator == "none") / 50,
+            }
+            for index, corruption in enumerate(("fog", "snow", "glass_blur"))
+            for severity in (1, 2, 4)
+            for calibrator in ("none", "ts_sb_ece")
+        ]
+    )
+
+
+def test_a_line_a_calibrator_with_error_bars():
+    means = statistics.shift_by_calibrator(shift_rows()).to_dict("records")
+    figure = figures.shift_lines(means, title="A network")
+    (ax,) = figure.axes
+    texts = [text.get_text() for text in figure.legends[0].texts]
+    assert texts == ["no scaling", "TS-SB-ECE"]
+    for container, name in zip(
+        ax.containers, ("none", "ts_sb_ece"), strict=True
+    ):
+        expected = [m for m in means if m["calibrator"] == name]
+        line, _, (bars,) = container
+        np.testing.assert_allclose(
+            line.get_ydata(), [100 * m["mean"] for m in expected]
+        )
+        heights = [np.ptp(segment[:, 1]) for segment in bars.get_segments()]
+        np.testing.assert_allclose(
+            heights, [200 * m["error"] for m in expected], atol=1e-9
+        )
+    assert [label.get_text() for label in ax.get_xticklabels()] == list("124")
+    assert ax.get_title() == "A network"
+    figure.savefig(io.BytesIO())
+
+
+def test_the_heat_map_has_a_cell_a_set():
+    figure = figures.shift_heatmap(shift_rows()[:-2], calibrator="ts_sb_ece")
+    ax = figure.axes[0]
+    values = ax.images[0].get_array()
+    assert values.shape == (3, 3)
+    assert values[1, 2] == pytest.approx(100 * (0.4 + 0.01))
+    # Of a set that is not there.
+    assert not np.isfinite(np.ma.filled(values, np.nan)[2, 2])
+    assert len(ax.texts) == 8
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["fog", "snow", "glass blur"]
+    figure.savefig(io.BytesIO())
+
+
+def test_an_objective_with_a_calibrator_is_a_line_of_its_own():
+    means = [
+        {"severity": s, "objective": name, "calibrator": calibrator}
+        | {"mean": 0.1, "error": 0.01}
+        for name, calibrator in (
+            ("nll", "none"),
+            ("mse", "none"),
+            ("nll", "ts"),
+        )
+        for s in (0, 1)
     ]
-    front = figures.pareto_front(points)
-    assert front.tolist() == expected
-    assert 0 < front.sum() < 40
-
-
-def test_equal_points_are_all_on_the_front():
-    front = figures.pareto_front([[1, 1], [1, 1], [2, 1]])
-    assert front.tolist() == [True, True, False]
-    assert figures.pareto_front(np.zeros((0, 2))).shape == (0,)
+    figure = figures.shift_lines(means)
+    texts = [text.get_text() for text in figure.legends[0].texts]
+    assert texts == ["NLL", "MSE", "NLL + TS"]
+    lines = [container[0] for container in figure.axes[0].containers]
+    assert lines[2].get_color() == "black" != lines[0].get_color()

@@ -72,28 +72,19 @@ def test_the_headline_then_the_tables_then_figures(text):
     ]
     assert places == sorted(places)
     shown = captions(text)
-    assert len(shown) == 13 and [t for t in shown if "under" in t] == SHIFTS
+    assert len(shown) == 10 and [t for t in shown if "under" in t] == SHIFTS
     assert text.count("<table>") == 8
     assert "each set of 200 images" in text
 
 
-def test_the_footer_has_date_version_and_command(text):
-    footer = text[text.index("<footer>") :]
-    assert "1970-01-02" in footer and f"caltrain_tf {ct.__version__}" in footer
-    assert "<code>python report.py &#39;a b&#39;</code>" in footer
-
-
 def test_the_page_is_whole_and_needs_nothing_else(text):
     check_form(text)
+    footer = text[text.index("<footer>") :]
+    assert f"caltrain_tf {ct.__version__}" in footer
+    assert "<code>python report.py &#39;a b&#39;</code>" in footer
     assert not re.search(r"https?:|<script|@import|<link", text)
     sources = re.findall(r'src="([^"]{22})', text)
-    assert len(sources) == 13 and set(sources) == {"data:image/png;base64,"}
-
-
-def test_the_numbers_are_those_of_the_rows(text, rows):
-    first, second = rows.results.query("objective == 'nll'")["ece"]
-    mean, error = (first + second) / 2, abs(first - second) / 2
-    assert f"{100 * mean:.2f} ± {100 * error:.2f}" in text
+    assert len(sources) == 10 and set(sources) == {"data:image/png;base64,"}
 
 
 def test_nothing_is_drawn_or_marked_that_was_not_run(rows, tmp_path):
@@ -102,7 +93,6 @@ def test_nothing_is_drawn_or_marked_that_was_not_run(rows, tmp_path):
     assert captions(text) == [
         "ECE by objective",
         "ECE by objective, after temperature scaling (TS)",
-        "ECE against mean entropy",
     ]
     assert "±" not in re.search(r"<tbody>.*?</tbody>", text, re.DOTALL)[0]
     assert "<td><strong>" not in text and "*" not in printed
@@ -112,8 +102,7 @@ def test_nothing_is_drawn_or_marked_that_was_not_run(rows, tmp_path):
     assert captions(text) == ["ECE by objective"]
 
 
-def test_a_rebuild_from_the_rows_is_identical(page, tmp_path, monkeypatch):
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+def test_a_rebuild_from_the_rows_is_identical(page, tmp_path):
     rows = collect.collect(page.with_name("report_rows"))
     again = tmp_path / "again.html"
     report.write_report(rows, again, command="python report.py 'a b'")
@@ -131,11 +120,11 @@ def test_settings_have_sections_and_names_are_escaped(rows, tmp_path):
     evil = "<script>alert(1)</script> & co"
     results = rows.results.query("seed == 0").to_dict("records")
     results += [{**row, "setting": evil} for row in results]
-    left_out = [{"folder": "a<b>", "part": "run", "reason": "no 'x' & y"}]
+    left_out = [{"folder": "a<b>", "reason": "no 'x' & y"}]
     text, _ = write(make_rows(results=results, left_out=left_out), tmp_path)
     assert "<script" not in text
     assert f"<h2>{html.escape(evil)}</h2>" in text
-    assert "<code>a&lt;b&gt;</code>, run: no &#39;x&#39; &amp; y" in text
+    assert "<code>a&lt;b&gt;</code>: no &#39;x&#39; &amp; y" in text
     assert 'href="#setting-2"' in text and 'id="setting-2"' in text
     check_form(text)
 
@@ -165,11 +154,6 @@ def test_the_headline_names_the_best_and_its_gain(tmp_path):
     assert "p = 0.00035, 0.00035 with Holm's correction." in line
 
 
-def test_the_headline_of_a_primary_loss_has_no_test():
-    line = report.headline(RESULTS.query("secondary == ''"))
-    assert line["best"]["name"] == "NLL" and line["alone"] is None
-
-
 def test_the_headline_says_what_cannot_be_decided(tmp_path):
     uncertain = RESULTS.assign(accuracy=0.4 + 0.12 * (RESULTS["seed"] == 1))
     text, printed = write(make_rows(results=uncertain), tmp_path)
@@ -184,16 +168,6 @@ def test_the_headline_says_what_cannot_be_decided(tmp_path):
 ROWS = make_rows(results=result("nll", 0, 0.9, 0.1))
 
 
-def test_everything_is_beside_the_page(tmp_path):
-    output = tmp_path / "deep" / "my.report.html"
-    _, paths = report.write_report(ROWS, output)
-    assert paths[-1] == str(output)
-    files = {p.name for p in (tmp_path / "deep").rglob("*.*")}
-    assert {"results.csv", "results.md", "results.tex"} <= files
-    assert (tmp_path / "deep" / "my.report_rows" / "results.csv").exists()
-    assert not [name for name in files if name.endswith(".tmp")]
-
-
 def test_an_earlier_report_is_replaced_whole(tmp_path, rows):
     output = tmp_path / "report.html"
     report.write_report(rows, output)
@@ -204,7 +178,7 @@ def test_an_earlier_report_is_replaced_whole(tmp_path, rows):
     # No table of the earlier one is left, and what is not ours is.
     names = {path.stem for path in (tmp_path / "report_tables").iterdir()}
     assert names == {"results", "hyperparameters", "notes"}
-    again = collect.read_rows(tmp_path / "report_rows")
+    again = collect.collect(tmp_path / "report_rows")
     assert len(again.results) == 1 and again.shift.empty
 
 
@@ -219,5 +193,5 @@ def test_other_files_are_kept_unless_asked(tmp_path):
     output.unlink()
     with pytest.raises(ValueError, match="earlier report.*report_rows"):
         report.write_report(ROWS, output)
-    with pytest.raises(ValueError, match="must be a file.*folder"):
+    with pytest.raises(ValueError, match="must be a file"):
         report.write_report(ROWS, tmp_path)

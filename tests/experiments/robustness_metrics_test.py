@@ -11,7 +11,7 @@ import tensorflow as tf
 import caltrain_tf as ct
 from caltrain_tf.data import imagenet
 from caltrain_tf.experiments import robustness_metrics as adapter
-from caltrain_tf.experiments import shift, shift_tables, uncertainty_baselines
+from caltrain_tf.experiments import shift, uncertainty_baselines
 from tests.experiments.configs import tiny, train
 
 NAMES = ct.data.corruptions.NAMES
@@ -103,7 +103,7 @@ def test_its_reports_have_our_keys_and_values(dataset, names, is_generated):
     measurements._package = None
     rows = fill(measurements, dataset, names)
     assert measurements.report(is_generated) is None
-    ours = shift_tables.robustness_report(rows, is_generated)
+    ours = shift.robustness_report(rows, is_generated)
     # It bounds probabilities below by 1e-7.
     assert theirs == pytest.approx(ours, abs=2e-3)
     mce = dataset == "imagenet" and not is_generated

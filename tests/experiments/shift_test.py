@@ -2,9 +2,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -13,9 +10,9 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import files
-from caltrain_tf.experiments import prediction_files, shift
+from caltrain_tf.data.corruptions import NAMES
+from caltrain_tf.experiments import prediction_files, shift, statistics
 from tests.baselines.scripts import run_here
-from tests.experiments.configs import tiny, train
 
 # So short a training determines no temperature.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -199,71 +196,8 @@ def test_replicas_and_batch_sizes_change_nothing(measured, data, two_replicas):
     same(others, rows[rows["severity"] != 1])
 
 
-def test_the_first_examples_are_those_of_all(measured, data, tmp_path):
-    _, folder = measured
-    evaluate(data, tmp_path, num_examples=70)
-    few, labels = prediction_files.load(tmp_path / "snow_5.npz")
-    all_, all_labels = prediction_files.load(folder / "snow_5.npz")
-    np.testing.assert_allclose(few, all_[:70], atol=1e-4)
-    np.testing.assert_array_equal(labels, all_labels[:70])
-
-
-def test_several_workers_measure_what_one_does(measured, tmp_path):
-    rows, _ = measured
-    script = tmp_path / "worker.py"
-    script.write_text(
-        "import sys, tensorflow as tf\n"
-        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
-        "from tests.experiments import shift_test\n"
-        "with strategy.scope():\n"
-        "    model = shift_test.network()\n"
-        "rows = shift_test.evaluate(\n"
-        "    shift_test.make_data(), sys.argv[1], corruptions=['snow'],\n"
-        "    model=model, strategy=strategy)\n"
-        "print(rows.to_json(orient='values'))\n"
-    )
-    workers = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            workers.append(f"localhost:{free.getsockname()[1]}")
-    processes = []
-    for index in range(2):
-        task = {"type": "worker", "index": index}
-        cluster = {"cluster": {"worker": workers}, "task": task}
-        environment = {
-            **os.environ,
-            "TF_CONFIG": json.dumps(cluster),
-            "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
-        }
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, script, tmp_path / "predictions"],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    expected = rows[rows["corruption"].isin(["none", "snow"])]
-    for process in processes:
-        try:
-            output, errors = process.communicate(timeout=300)
-        finally:
-            process.kill()
-        assert process.returncode == 0, errors[-3000:]
-        there = json.loads(output.splitlines()[-1])
-        same(pd.DataFrame(there, columns=shift.COLUMNS), expected)
-    assert (tmp_path / "predictions" / "snow_5.npz").exists()
-
-
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"num_examples": 50},
-        {"description": {"checkpoint": "ckpt-2"}},
-        {"seed": 1},
-    ],
+    "change", [{"description": {"checkpoint": "ckpt-2"}}, {"seed": 1}]
 )
 def test_predictions_of_something_else_are_dropped(data, tmp_path, change):
     first = {"corruptions": ["contrast", "fog"], "severities": [1]}
@@ -280,7 +214,6 @@ def test_predictions_of_something_else_are_dropped(data, tmp_path, change):
     [
         ({"severities": (1, 9)}, "`severities` must be.*severities=9"),
         ({"corruptions": ("snow", "fogg")}, "Did you mean 'fog'"),
-        ({"num_examples": 0}, "num_examples=0"),
         ({"keep_predictions": "int8"}, "keep_predictions='int8'"),
     ],
 )
@@ -295,34 +228,21 @@ def test_bad_arguments_are_errors_before_anything_is_removed(
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Two seeds of an objective."""
+def runs(trained, tmp_path_factory):
+    """Two seeds of an objective, and a run that is not finished."""
     folder = tmp_path_factory.mktemp("runs")
-    config = tiny()
-    config.epochs = 1
-    config.optimizer.decay_epochs = ()
-    train(config, str(folder / "seed0"))
-    shutil.copytree(folder / "seed0", folder / "more" / "seed1")
-    config = json.loads((folder / "seed0" / "config.json").read_text())
-    config["seed"] = 1
-    (folder / "more" / "seed1" / "config.json").write_text(json.dumps(config))
+    shutil.copytree(trained, folder / "seed0")
+    shutil.copytree(trained, folder / "more" / "seed1")
     (folder / "unfinished").mkdir()
     (folder / "unfinished" / "config.json").write_text("{}")
-    return folder
-
-
-def test_finished_runs_are_found(runs):
-    both = [str(runs / "more" / "seed1"), str(runs / "seed0")]
-    assert shift.find_runs(runs) == both
-    assert shift.find_runs([both[1], both[0]]) == both
-    assert shift.find_runs(both[0]) == both[:1]
     with pytest.raises(ValueError, match="finished run.*unfinished"):
-        shift.find_runs(runs / "unfinished")
+        shift.find_runs([folder / "unfinished"])
+    return folder
 
 
 def test_the_network_is_that_of_the_results(runs):
     _, data, model, checkpoint = shift.load_run(runs / "seed0")
-    assert checkpoint == "checkpoints/ckpt-3"
+    assert checkpoint == "checkpoints/ckpt-2"
     rows = shift.evaluate(model, data, corruptions=[])
     results = json.loads((runs / "seed0" / "results.json").read_text())
     rows = rows[rows["calibrator"] == "none"].set_index("metric")["value"]
@@ -342,13 +262,13 @@ def test_the_script_measures_and_compares_runs(runs):
     assert "frost of a generated texture" in done.stdout
     assert "4/4" in done.stderr
     assert "(2 runs)" in done.stdout
-    for folder in shift.find_runs(runs):
+    for folder in shift.find_runs([runs]):
         assert set(FILES) <= set(os.listdir(folder))
         text = pathlib.Path(folder, "shift.csv").read_text()
         assert text.startswith(
             ",".join(shift.COLUMNS) + "\ndigits,none,0,none,"
         )
-        rows = shift.read_csv(os.path.join(folder, "shift.csv"))
+        rows = pd.read_csv(os.path.join(folder, "shift.csv"))
         assert len(rows) == 5 * 3 * 4
         with open(os.path.join(folder, "robustness_metrics.json")) as file:
             report = json.load(file)
@@ -362,7 +282,7 @@ def test_the_script_measures_and_compares_runs(runs):
         path = os.path.join(folder, "predictions", "shot_noise_4.npz")
         logits, labels = prediction_files.load(path)
         assert logits.shape == (100, 10) and labels.shape == (100,)
-    assert (runs / "shift_ece_ts_sb_ece.png").exists()
+    assert (runs / "shift_ece_digits_ts_sb_ece.png").exists()
 
 
 def test_runs_may_be_in_a_bucket(runs):
@@ -382,12 +302,12 @@ def test_runs_may_be_in_a_bucket(runs):
     )
     assert done.returncode == 0, done.stderr
     options = shift.shift_options(["fog"], [2], 40)
-    for folder in shift.find_runs(bucket):
+    for folder in shift.find_runs([bucket]):
         assert folder.startswith(bucket)
         assert shift.has_shift(folder, **options)
         names = [path.name for path in files.as_path(folder).iterdir()]
         assert set(FILES) <= set(names)
-    assert files.as_path(f"{bucket}/shift_ece_ts.png").exists()
+    assert files.as_path(f"{bucket}/shift_ece_digits_ts.png").exists()
     assert not os.path.exists("ram:")
 
 
@@ -408,3 +328,89 @@ def test_what_was_measured_is_known(measured, data, tmp_path):
     assert not is_finished(["snow"], [2])
     assert not is_finished(["fog"], [1])
     assert not is_finished(["snow"], [1], 10)
+
+
+def random_rows(dataset, names=NAMES, severities=range(1, 6)):
+    rng = np.random.default_rng(0)
+    sets = [("none", 0), *((name, s) for name in names for s in severities)]
+    return pd.DataFrame(
+        [
+            {
+                "dataset": dataset,
+                "corruption": corruption,
+                "severity": severity,
+                "calibrator": calibrator,
+                "metric": metric,
+                "value": float(rng.random()),
+            }
+            for corruption, severity in sets
+            for calibrator in ("none", "ts", "ts_sb_ece")
+            for metric in ("accuracy", "nll", "brier", "ece")
+        ]
+    )
+
+
+def values_of(rows, metric, calibrator, clean):
+    return rows[
+        (rows["metric"] == metric)
+        & (rows["calibrator"] == calibrator)
+        & ((rows["severity"] == 0) == clean)
+    ]["value"]
+
+
+def test_keys_are_those_of_robustness_metrics():
+    # The four extra corruptions are not part of its reports.
+    rows = random_rows("cifar10", (*NAMES, "spatter"))
+    report = shift.robustness_report(rows)
+    rows = rows[rows["corruption"] != "spatter"]
+    for suffix, calibrator in (("", "none"), ("_ts", "ts")):
+        (clean,) = values_of(rows, "ece", calibrator, True)
+        assert report[f"cifar10/ece{suffix}"] == clean
+        shifted = values_of(rows, "ece", calibrator, False)
+        assert len(shifted) == 75
+        key = f"cifar10_c/ece{suffix}"
+        assert report[f"{key}/mean"] == pytest.approx(np.mean(shifted))
+        assert report[f"{key}/std"] == pytest.approx(np.std(shifted))
+        assert report[f"{key}/count"] == 75
+    assert len(report) == 12 + 3 * 12
+
+
+def test_imagenet_has_the_mean_corruption_error():
+    rows = random_rows("imagenet")
+    report = shift.robustness_report(rows)
+    accuracy = {
+        name: np.mean(
+            values_of(
+                rows[rows["corruption"] == name],
+                "accuracy",
+                "none",
+                False,
+            )
+        )
+        for name in NAMES
+    }
+    fog = (1 - accuracy["fog"]) / 0.819
+    assert report["imagenet_c/fog/ce"] == pytest.approx(fog)
+    ratios = [report[f"imagenet_c/{name}/ce"] for name in NAMES]
+    assert report["imagenet_c/mce"] == pytest.approx(np.mean(ratios))
+    (clean,) = values_of(rows, "accuracy", "none", True)
+    relative = (clean - accuracy["snow"]) / (0.867 - 0.4348)
+    key = "imagenet_c/snow/relative_ce"
+    assert report[key] == pytest.approx(relative)
+    some = shift.robustness_report(random_rows("imagenet", NAMES[:3]))
+    assert "imagenet_c/mce" not in some
+    # AlexNet's errors are those on the published images.
+    made = shift.robustness_report(rows, is_generated=True)
+    assert "imagenet_c/mce" not in made and "imagenet_c/ece/mean" in made
+
+
+def test_the_table_has_a_column_a_severity():
+    rows = random_rows("cifar10", severities=(1, 3))
+    table = shift.severity_table(rows)
+    first, *others = table.splitlines()
+    assert first.split()[-5:] == ["clean", "severity", "1", "severity", "3"]
+    assert len(others) == 1 + 3 * 3 + 4
+    ece = next(line for line in others if line.startswith("ECE (%), TS-SB-ECE"))
+    row = statistics.shift_by_calibrator(rows).iloc[-1]
+    text = f"{100 * row['mean']:.2f} ± {100 * row['error']:.2f}"
+    assert ece.endswith(text)

@@ -1,44 +1,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
-from caltrain_tf.experiments import statistics
+from caltrain_tf.experiments import config, statistics, tables
 from tests.experiments.rows import run
 
 NAN = float("nan")
-# ECE in percent and its standard error over 10 seeds, of the paper's table of
-# all results: none, MMCE, AvUC, AvUC-GS, S-AvUC, SB-ECE.
-SECONDARIES = ("", "mmce", "avuc", "avuc_gs", "s_avuc", "sb_ece")
-PAPER = {
-    ("cifar100", "nll"): (
-        *((9.10, 0.139), (4.77, 0.121), (11.4, 0.175)),
-        *((6.21, 0.084), (6.10, 0.095), (6.86, 0.839)),
-    ),
-    ("cifar100", "focal"): (
-        *((4.66, 0.130), (5.07, 0.147), (5.68, 0.181)),
-        *((3.38, 0.109), (1.57, 0.122), (2.30, 0.105)),
-    ),
-    ("cifar100", "mse"): (
-        *((4.17, 0.122), (4.22, 0.085), (4.27, 0.067)),
-        *((4.31, 0.114), (3.69, 0.122), (4.14, 0.100)),
-    ),
-    ("cifar10", "nll"): (
-        *((5.59, 0.119), (1.55, 0.053), (5.27, 0.101)),
-        *((4.94, 0.109), (5.87, 0.113), (5.84, 0.121)),
-    ),
-    ("cifar10", "focal"): (
-        *((5.45, 0.079), (8.74, 0.059), (1.34, 0.084)),
-        *((1.39, 0.081), (1.58, 0.146), (1.19, 0.088)),
-    ),
-    ("cifar10", "mse"): (
-        *((6.58, 0.034), (2.82, 0.046), (3.64, 0.066)),
-        *((5.44, 0.146), (3.40, 0.126), (4.37, 0.143)),
-    ),
-    ("imagenet", "nll"): (
-        *((3.81, 0.043), (3.12, 0.025), (3.48, 0.041)),
-        *((3.84, 0.030), (2.26, 0.055), (3.11, 0.039)),
-    ),
-}
 
 
 def test_masson_loftus_is_the_interaction_of_an_analysis_of_variance():
@@ -52,14 +20,7 @@ def test_masson_loftus_is_the_interaction_of_an_analysis_of_variance():
     mean_square = (total - subjects - conditions) / ((n - 1) * (k - 1))
     error = statistics.masson_loftus_error(values)
     assert error == pytest.approx(np.sqrt(mean_square / n))
-    assert error < statistics.standard_error(values[:, 0]) / 5
-
-
-def test_two_conditions_have_the_error_of_a_paired_test():
-    values = np.random.default_rng(0).normal(size=(8, 2))
-    paired = statistics.standard_error(values[:, 0] - values[:, 1])
-    error = statistics.masson_loftus_error(values)
-    assert error == pytest.approx(paired / np.sqrt(2))
+    assert error < stats.sem(values[:, 0]) / 5
 
 
 def test_d_is_the_difference_over_the_pooled_deviation():
@@ -79,11 +40,11 @@ def test_many_pairs_take_random_signs():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.4, 1, 30), rng.normal(size=30)
     test = statistics.paired_test(a, b)
-    assert test.exact_p_value == pytest.approx(test.t_p_value, abs=0.01)
-    assert test.smallest_possible == 2.0**-14
+    assert test["exact_p_value"] == pytest.approx(test["t_p_value"], abs=0.01)
+    assert test["smallest_possible"] == 2.0**-14
     assert test == statistics.paired_test(a, b)
     clear = statistics.paired_test(a + 100, b)
-    assert clear.exact_p_value == clear.smallest_possible
+    assert clear["exact_p_value"] == clear["smallest_possible"]
 
 
 def holm_by_steps(p_values):
@@ -107,20 +68,6 @@ def test_holm():
     corrected = statistics.holm([0.01, np.nan, 0.04])
     np.testing.assert_allclose(corrected, [0.02, np.nan, 0.04])
     assert statistics.holm([]).shape == (0,)
-
-
-def test_more_or_less_is_better():
-    signs = {
-        "accuracy": 1,
-        "ece": -1,
-        "ece_dirichlet": -1,
-        "brier_ts_sb_ece": -1,
-        "mean_sweep_ce": -1,
-        "ks_error_ts": -1,
-        "temperature_ts": 0,
-        "average_uncertainty": 0,
-    }
-    assert {name: statistics.better_sign(name) for name in signs} == signs
 
 
 def runs_of(values, setting="s"):
@@ -161,11 +108,6 @@ def test_the_best_gives_up_less_than_one_percent():
     del values["nll"]
     competes = statistics.summarize(runs_of(values), ["ece"]).competes
     assert competes.tolist() == [False, False, True]
-
-
-def test_single_runs_are_not_the_best():
-    values = {"nll": ((0.9, 0.9), (0.05, 0.05)), "mse": ((0.9,), (0.01,))}
-    assert not statistics.summarize(runs_of(values), ["ece"]).best["ece"].any()
 
 
 def test_nothing_is_best_where_accuracies_are_too_uncertain():
@@ -253,68 +195,41 @@ def shift_rows():
     )
 
 
-def accuracy_rows(*pairs):
-    return [
+def best(*pairs):
+    rows = [
         {"id": index, "accuracy": accuracy, "ece": ece}
         for index, (accuracy, ece) in enumerate(pairs)
     ]
+    return statistics.best_within_accuracy(rows)["id"]
 
 
-def best(*pairs, **options):
-    return statistics.best_within_accuracy(accuracy_rows(*pairs), **options)[
-        "id"
-    ]
-
-
-@pytest.mark.parametrize("accuracy", np.arange(0.01, 1.005, 0.01))
-def test_giving_up_exactly_one_point_is_too_much(accuracy):
-    # 0.91 - 0.9 is more than 0.01 in floating point, and 0.03 - 0.02 less.
-    pairs = (accuracy, 0.2), (accuracy - 0.01, 0.1)
-    assert best(*pairs) == 0
-    assert best((accuracy, 0.2), (accuracy - 0.01 + 1e-6, 0.1)) == 1
-
-
-def test_the_lowest_error_then_accuracy_then_order():
+def test_the_rule_of_the_paper():
+    for accuracy in np.arange(0.01, 1.005, 0.01):
+        # 0.91 - 0.9 is more than 0.01 in floating point, 0.03 - 0.02 less.
+        assert best((accuracy, 0.2), (accuracy - 0.01, 0.1)) == 0
+        assert best((accuracy, 0.2), (accuracy - 0.01 + 1e-6, 0.1)) == 1
+    # The lowest error, then accuracy, then order.
     assert best((0.95, 0.03), (0.945, 0.01), (0.9, 0.001)) == 1
     assert best((0.94, 0.01), (0.945, 0.01), (0.945, 0.01)) == 1
-    assert best((0.945, 0.01), (0.945, 0.01)) == 0
-    assert best((0.5, 0.3)) == 0
-
-
-def test_a_wider_tolerance():
-    pairs = (0.95, 0.03), (0.92, 0.01)
-    assert best(*pairs) == 0
-    assert best(*pairs, tolerance=0.05) == 1
-
-
-def test_what_is_not_finite_counts_for_nothing():
+    # What is not finite counts for nothing.
     assert best((0.95, 0.1), (NAN, 0.0), (0.99, NAN), (0.8, 0.01)) == 0
-    within = statistics.within_accuracy(
-        [{"accuracy": value} for value in (NAN, 0.5, float("inf"), 0.495)]
-    )
-    assert within == [False, True, False, True]
-    assert statistics.within_accuracy([]) == []
-
-
-@pytest.mark.parametrize("pairs", [(), ((NAN, 0.1),), ((0.9, NAN),)])
-def test_no_row_is_an_error(pairs):
-    with pytest.raises(ValueError, match="`rows` must hold.*Received"):
-        best(*pairs)
+    with pytest.raises(ValueError, match="No row"):
+        best((0.9, NAN))
 
 
 def paper_rows():
-    # Ten values of mean 0 and standard deviation 1.
+    """Ten runs of every objective with the means and errors of the paper."""
     values = np.arange(10) - 4.5
     values /= values.std(ddof=1)
     return [
         run(
-            f"{primary}+{secondary}".rstrip("+"),
+            row.objective,
             seed,
-            setting,
-            ece=(mean + error * np.sqrt(10) * value) / 100,
+            row.data,
+            ece=(row.ece + row.ece_error * np.sqrt(10) * value) / 100,
+            ece_ts=(row.ece_ts + row.ece_ts_error * np.sqrt(10) * value) / 100,
         )
-        for (setting, primary), cells in PAPER.items()
-        for secondary, (mean, error) in zip(SECONDARIES, cells, strict=True)
+        for row in tables.read_paper().itertuples()
         for seed, value in enumerate(values)
     ]
 
@@ -355,14 +270,28 @@ def test_positive_is_better_for_accuracy_too():
     assert d == pytest.approx(0.1 / (0.01 / np.sqrt(2)))
 
 
-def test_the_order_of_the_paper_comes_from_its_table():
-    effects = statistics.effect_sizes(pd.DataFrame(paper_rows()))
-    assert len(effects) == 7 * 5
-    means = effects.groupby("secondary")["d"].mean()
-    ordered = means.sort_values(ascending=False)
-    assert list(ordered.index[:3]) == ["s_avuc", "mmce", "sb_ece"]
+def test_what_follows_from_the_papers_own_table():
+    paper = tables.read_paper()
+    for data, rows in paper.groupby("data"):
+        expected = config.expand_objectives(["paper"], data)
+        assert sorted(rows["objective"]) == sorted(expected)
+    results = pd.DataFrame(paper_rows())
+    means = {
+        metric: statistics.effect_sizes(results, metric)
+        .groupby("secondary")["d"]
+        .mean()
+        .sort_values(ascending=False)
+        for metric in ("ece", "ece_ts")
+    }
+    assert list(means["ece"].index[:3]) == ["s_avuc", "mmce", "sb_ece"]
     # "d-values obtained here are much larger" than 2.0.
-    assert ordered.iloc[0] == pytest.approx(6.78, abs=0.01)
+    assert means["ece"].iloc[0] == pytest.approx(6.78, abs=0.01)
+    # After temperature scaling, S-AvUC has the smallest effect of the three.
+    assert means["ece_ts"][["s_avuc", "mmce", "sb_ece"]].tolist() == (
+        pytest.approx([1.07, 2.58, 2.06], abs=0.005)
+    )
+    assert len(paper) == 42
+    assert (paper["ece_ts_sb_ece"] < paper["ece_ts"]).sum() == 34
 
 
 def seeded_results():
@@ -416,7 +345,7 @@ def test_paired_tests(against, pairs):
         test = statistics.paired_test(
             values[row.objective], values[row.against]
         )
-        for key, value in test._asdict().items():
+        for key, value in test.items():
             assert getattr(row, key) == pytest.approx(value)
     for kind in ("t", "exact"):
         corrected = holm_by_steps(found[f"{kind}_p_value"].to_list())

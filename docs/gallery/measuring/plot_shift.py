@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import caltrain_tf as ct
-from caltrain_tf.experiments import figures, shift, shift_tables
+from caltrain_tf.experiments import figures, shift, statistics
 
 # %%
 # Handwritten digits
@@ -76,10 +76,10 @@ rows = shift.evaluate(
     corruptions=["gaussian_noise", "defocus_blur", "fog", "contrast"],
     severities=[1, 3, 5],
 )
-print(shift_tables.severity_table(rows))
+print(shift.severity_table(rows))
 
 # %%
-figures.shift_lines(shift_tables.means_by_severity(rows))
+figures.shift_lines(statistics.shift_by_calibrator(rows))
 
 # %%
 # Each corruption separately, without scaling:

@@ -66,16 +66,9 @@ for row in statistics.paired_tests(results).itertuples():
     )
 
 # %%
-# Accuracy against calibration
-# ----------------------------
+# Accuracy against confidence
+# ---------------------------
 #
-# Each small point is a run, and each large point is the mean of an objective.
-# The line is the Pareto front: no other mean is better in both accuracy and
-# calibration.
-
-figures.metric_scatter(results, "accuracy", "ece", front=True)
-
-# %%
 # The next figure shows accuracy against confidence over the seeds of each
 # objective. Points below the diagonal are over-confident, and points above it
 # are under-confident.
