@@ -152,14 +152,10 @@ def test_runs_may_be_in_a_bucket(runs, rows):
         files.write_bytes(bucket / path.relative_to(runs), path.read_bytes())
     collected = collect.collect(bucket)
     pd.testing.assert_frame_equal(collected.results, rows.results)
-    _, paths = report.write_report(collected, "ram://report/out/page.html")
+    one = collect.make_rows(results=collected.results[:1])
+    _, paths = report.write_report(one, "ram://report/out/page.html")
     again = collect.collect(files.as_path(paths[0]).parent)
-    pd.testing.assert_frame_equal(
-        again.results, collected.results, check_dtype=False
-    )
-    pd.testing.assert_frame_equal(
-        again.shift, collected.shift, check_dtype=False
-    )
+    pd.testing.assert_frame_equal(again.results, one.results, check_dtype=False)
 
 
 def test_nothing_to_report_is_an_error(tmp_path):
