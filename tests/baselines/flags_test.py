@@ -22,6 +22,7 @@ SCRIPTS = {
     "study.py": f"config output_dir objectives seeds shift tuned {POOL}",
     "shift_benchmark.py": "run_dir corrupted_dir corruptions severities",
     "calibrate.py": "run_dir outputs",
+    "embed.py": "model data output_dir corruptions",
     "report.py": "output overwrite dirichlet",
 }
 QUICK = f"--config={ROOT / 'configs' / 'quickstart.py'}"
