@@ -69,6 +69,22 @@ def test_every_example_counts_once(two_replicas, replicas):
     )
 
 
+def test_predict_takes_several_batches_per_call(monkeypatch):
+    # As fast as a machine may be.
+    monkeypatch.setattr(ct.training.trainer, "_SECONDS_PER_EXECUTION", 1e9)
+    trained = tiny.trainer(steps_per_execution=10)
+    predict, counts = trained._predict_function, []
+
+    def predict_and_count(iterator, count):
+        counts.append(int(count))
+        return predict(iterator, count)
+
+    trained._predict_function = predict_and_count
+    assert len(trained.predict(tiny.dataset(160, 8))) == 160
+    # The first tells how long it takes to compile, the second how long it runs.
+    assert counts == [1, 1, 10, 10]
+
+
 def test_evaluation_changes_nothing():
     trained = tiny.trainer(make_network=_network)
     before = [variable.numpy() for variable in trained.model.variables]
