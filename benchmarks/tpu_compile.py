@@ -12,7 +12,8 @@ per core), with NLL alone and with each secondary loss. All numbers are for one
 core and one step. FLOPs and bytes are the compiler's counts, memory is what the
 program allocates. "ms" is not a measurement either: it is the larger of the
 FLOPs over the peak rate and the bytes over the memory bandwidth. Use it to
-compare the rows of a table, not to predict the time of a step.
+compare the rows of a table, not to predict the time of a step. The last rows of
+WRN-28-10 are Keras' step on JAX for eight chips: `tpu_compile_jax.py`.
 
 Rows in the JSON file are not compiled again, so the same command resumes after
 an interruption. With `--quick` the compiler optimises less and finishes sooner;
@@ -26,6 +27,7 @@ import os
 import pathlib
 import re
 import runpy
+import subprocess
 import sys
 import types
 
@@ -162,6 +164,19 @@ def lower(function, specs):
     )
 
 
+def measure_jax(network, secondary, quick):
+    """Compiles Keras' step on JAX, in a process with that backend."""
+    command = [
+        sys.executable,
+        pathlib.Path(__file__).parent / "tpu_compile_jax.py",
+        network,
+        f"--images={RECIPES[network][-1]}",
+        *([f"--secondary={secondary}"] if secondary else []),
+        *(["--quick"] if quick else []),
+    ]
+    return json.loads(subprocess.check_output(command))
+
+
 def measure(program, quick):
     """Compiles a program and returns its cost and memory on one core."""
     from jax._src import compiler
@@ -238,20 +253,28 @@ def main():
             programs[f"train nll + {secondary}"] = ("train", secondary)
         programs["evaluate nll + sb_ece"] = ("evaluate", "sb_ece")
         programs["predict"] = ("predict", None)
+        if network != "resnet-50":
+            programs["JAX, train focal"] = ("jax", None)
+            programs["JAX, train focal + sb_ece"] = ("jax", "sb_ece")
         base = None
         for program, arguments in programs.items():
             case = {"network": network, "program": program}
             case["quick"] = flags.quick
             row = next((r for r in rows if r.items() >= case.items()), None)
-            if row is None:
+            if row is None and arguments[0] == "jax":
+                cost = measure_jax(network, arguments[1], flags.quick)
+                row = {**case, "precision": "float32", **cost}
+            elif row is None:
                 made = make_program(network, *arguments)
                 case["precision"], function, specs = made
                 text = lower(function, specs)
                 row = {**case, **measure(text, flags.quick)}
+            if row not in rows:
                 rows.append(row)
-                if flags.json:
-                    flags.json.write_text(json.dumps(rows, indent=2))
-            base = base or row
+            if flags.json:
+                flags.json.write_text(json.dumps(rows, indent=2))
+            if not program.startswith(f"{base and base['program']} +"):
+                base = row
             print(table_row(row, base), flush=True)
 
 

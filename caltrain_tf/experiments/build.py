@@ -90,7 +90,7 @@ def model(config, dataset, init_from=None):
                 input_shape=dataset.image_shape,
             )
         inner = network
-        if not dataset.is_embedded:
+        if len(dataset.image_shape) == 3:
             rescaling = dataset.rescaling
             # Also where the network is built again for a finished run.
             if uncertainty_baselines.is_checkpoint(config.get("init_from")):
