@@ -9,6 +9,7 @@ are loaded only where they are needed.
 import importlib
 
 from caltrain_tf import layers, losses, metrics
+from caltrain_tf.diagnose import diagnose
 from caltrain_tf.losses import CompositeLoss
 
 __version__ = "0.2.0"
@@ -26,7 +27,14 @@ _LAZY_ROOMS = {
     "training": "tensorflow,baselines",
 }
 
-__all__ = ["CompositeLoss", "layers", "losses", "metrics", *_LAZY_ROOMS]
+__all__ = [
+    "CompositeLoss",
+    "diagnose",
+    "layers",
+    "losses",
+    "metrics",
+    *_LAZY_ROOMS,
+]
 
 
 def __getattr__(name):

@@ -14,6 +14,7 @@ ALL = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {
 SHARED = {"checks", "files", "inputs", "interleaved", "layers", "replicas"}
 # A room of one file.
 CALLBACKS = ({"losses", "metrics", "posthoc"}, {"keras", "numpy"})
+DIAGNOSE = ({"figures", "metrics", "posthoc"}, {"numpy", "scipy"})
 # room -> (our rooms, outside libraries) that it may import.
 ROOMS = {
     "losses": (set(), {"keras"}),
@@ -21,8 +22,17 @@ ROOMS = {
     "metrics": ({"losses"}, {"keras", "numpy", "scipy", "sklearn"}),
     "posthoc": (
         {"metrics"},
-        # TensorFlow: for its datasets, where a user hands one over.
-        {"keras", "numpy", "scipy", "sklearn", "tensorflow", "threadpoolctl"},
+        # TensorFlow: for its datasets, where a user hands one over. pandas:
+        # where a user asks for a data frame.
+        {
+            "keras",
+            "numpy",
+            "pandas",
+            "scipy",
+            "sklearn",
+            "tensorflow",
+            "threadpoolctl",
+        },
     ),
     "models": (set(), {"keras", "numpy"}),
     "data": (
@@ -94,6 +104,10 @@ def test_a_room_imports_only_what_it_may(room):
 
 def test_callbacks_import_only_what_they_may():
     check_imports("callbacks", [PACKAGE / "callbacks.py"], *CALLBACKS)
+
+
+def test_the_diagnosis_imports_only_what_it_may():
+    check_imports("diagnose", [PACKAGE / "diagnose.py"], *DIAGNOSE)
 
 
 def check_imports(room, paths, ours, outside):

@@ -7,6 +7,7 @@ from caltrain_tf.posthoc.affine import (
     StructuredVectorScaling,
     VectorScaling,
 )
+from caltrain_tf.posthoc.auto import AutoCalibration
 from caltrain_tf.posthoc.base import read_file
 from caltrain_tf.posthoc.binary import (
     BetaCalibration,
@@ -31,6 +32,7 @@ CALIBRATORS = {
         PlattScaling,
         BetaCalibration,
         IsotonicCalibration,
+        AutoCalibration,
     )
 }
 

@@ -1,5 +1,6 @@
 """Comparison of calibrators with each other and with doing nothing."""
 
+import html
 import warnings
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned, scores
 from caltrain_tf.posthoc import affine, base, binary, ensemble, temperature
 
-METRICS = ("nll", "brier", "ece", "accuracy")
+METRICS = ("nll", "brier", "ece", "marginal_ece", "accuracy")
 # Metrics in which a calibrator can be called better than doing nothing.
 DECISIVE = ("nll", "brier", "ece")
 NOTHING = "none"
@@ -38,13 +39,18 @@ def compare(
 
     Each calibrator is fitted `cv` times, and applied to the fold that it has
     not seen. Folds are shuffled and have the same shares of the classes. The
-    95% intervals are "basic" bootstrap intervals; all calibrators have the same
-    resamples, so that differences are paired. A calibrator is called better in
-    NLL, Brier score or ECE if its difference from doing nothing is significant
-    at 5% after Holm's correction for all these tests.
+    95% intervals are of the bootstrap; all calibrators have the same resamples,
+    so that differences are paired. A calibrator is called better in NLL, Brier
+    score or ECE if its difference from doing nothing is significant at 5% after
+    Holm's correction for all these tests, and harmful if its NLL is higher,
+    significant at 5% without the correction.
+
+    The ECE is debiased: calibrated predictions have an ECE of about 0, whatever
+    the number of examples. The marginal ECE is `marginal_calibration_error`.
 
     Args:
-        logits: Logits, or probabilities, of any shape that `Calibrator` takes.
+        logits: Logits, or probabilities, of any shape that `Calibrator` takes,
+            such as those of `predict_proba` with `from_probs=True`.
         labels: Class ids, or one-hot rows.
         calibrators: A dict of names to calibrators, or a list of calibrators;
             they are not changed. By default all calibrators of this package;
@@ -68,8 +74,11 @@ def compare(
         >>> labels = rng.integers(0, 3, size=2000)
         >>> logits = rng.normal(size=(2000, 3)) + np.eye(3)[labels]
         >>> scalers = {"ts": ct.posthoc.TemperatureScaling()}
-        >>> list(ct.posthoc.compare(4 * logits, labels, scalers).better)
-        ['ts']
+        >>> result = ct.posthoc.compare(4 * logits, labels, scalers)
+        >>> result.best
+        'ts'
+        >>> result.fit(4 * logits, labels)
+        TemperatureScaling(temperature_=...)
         >>> print(ct.posthoc.compare(logits, labels, scalers).verdict())
         None is better than doing nothing: ...
     """
@@ -79,16 +88,13 @@ def compare(
     seed = checks.count("seed", seed, low=0)
     if labels is None:
         raise ValueError("`labels` must be given. Received: labels=None")
-    examples = inputs.read(
-        logits,
-        labels,
-        from_logits=not from_probs,
-        multi_label=multi_label,
-        ignore_class=ignore_class,
-        sample_weight=sample_weight,
-        name="logits",
-        of_calibrator=True,
-    )
+    options = {
+        "from_probs": from_probs,
+        "multi_label": multi_label,
+        "ignore_class": ignore_class,
+    }
+    reader = temperature.TemperatureScaling(**options)
+    examples = reader._read(logits, labels, sample_weight)
     logits, labels, weights = base.Data(examples, from_probs).whole()
     if cv > len(labels):
         raise ValueError(
@@ -97,81 +103,176 @@ def compare(
         )
     calibrators = _named(calibrators, logits.shape[1])
     folds = base.folds(labels, cv, seed)
-    options = (labels, weights, num_bins, num_samples, seed)
-    values = {NOTHING: _resampled(logits, *options)}
-    for name, calibrator in calibrators.items():
-        calibrated = _out_of_fold(calibrator, logits, labels, weights, folds)
-        values[name] = _resampled(calibrated, *options)
-    return Comparison(_scores(values))
+    measured = {
+        name: measure(
+            logits
+            if name == NOTHING
+            else out_of_fold(calibrator, logits, labels, weights, folds),
+            labels,
+            weights,
+            num_bins,
+            num_samples,
+            seed,
+        )
+        for name, calibrator in {NOTHING: None, **calibrators}.items()
+    }
+    return Comparison(measured, calibrators, options)
 
 
 class Score(NamedTuple):
-    """A metric's value, its interval, and the difference from doing nothing.
+    """A metric's value and interval, and its difference from doing nothing.
 
-    `difference` is the interval of the value minus that of doing nothing, on
-    the same resamples. `p_value` is the probability of a difference at least as
-    large by chance, corrected for the number of tests (1 if it is not tested).
+    The marginal ECE has no interval. The difference is that of NLLs, of Brier
+    scores or of squared ECEs; its p-value is corrected for the number of tests.
+    Other metrics are not tested.
     """
 
     value: float
-    interval: tuple
-    difference: tuple
-    p_value: float
+    interval: list | None
+    difference: float = 0.0
+    p_value: float = 1.0
 
     @property
     def is_better(self):
         """Whether it is significantly lower than that of doing nothing."""
-        return self.p_value < 1 - LEVEL and sum(self.difference) < 0
+        return self.p_value < 1 - LEVEL and self.difference < 0
 
 
 class Comparison:
-    """The result of `compare`. Prints as a table.
+    """The result of `compare`. Prints as a table, also in notebooks.
 
     Attributes:
         scores: Dict from calibrators, `"none"` first, to dicts of `Score` by
-            `"nll"`, `"brier"`, `"ece"` and `"accuracy"`.
+            `"nll"`, `"brier"`, `"ece"`, `"marginal_ece"` and `"accuracy"`.
         better: Dict from the calibrators that are better than doing nothing to
             the metrics in which they are better, among NLL, Brier score and
             ECE.
+        harmful: List of the calibrators whose NLL is higher than that of doing
+            nothing by more than chance.
+        best: The calibrator of the lowest NLL among those that are better in
+            NLL; `"none"` if there is none.
     """
 
-    def __init__(self, scores):
-        self.scores = scores
-        self.better = {}
-        for name, score in scores.items():
-            metrics = [m for m in DECISIVE if score[m].is_better]
+    def __init__(self, measured, calibrators, options):
+        self._calibrators, self._options = calibrators, options
+        self.scores = {name: scores for name, (scores, _) in measured.items()}
+        plain = measured[NOTHING][1]
+        pivots, p_values = zip(
+            *(_differences(measured[name][1] - plain) for name in calibrators),
+            strict=True,
+        )
+        corrected = holm(np.ravel(p_values)).reshape(len(calibrators), -1)
+        self.better, self.harmful = {}, []
+        for i, name in enumerate(calibrators):
+            of_name = self.scores[name]
+            for k, metric in enumerate(DECISIVE):
+                of_name[metric] = of_name[metric]._replace(
+                    difference=float(pivots[i][k]),
+                    p_value=float(corrected[i, k]),
+                )
+            metrics = [m for m in DECISIVE if of_name[m].is_better]
             if metrics:
                 self.better[name] = metrics
+            if pivots[i][0] > 0 and p_values[i][0] < 1 - LEVEL:
+                self.harmful.append(name)
+        self.best = min(
+            (name for name, better in self.better.items() if "nll" in better),
+            key=lambda name: self.scores[name]["nll"].value,
+            default=NOTHING,
+        )
+
+    def fit(self, logits, labels, sample_weight=None):
+        """Fits the best calibrator to all examples, and returns it.
+
+        If doing nothing is best, the calibrator has a temperature of 1.
+
+        Args:
+            logits: Logits, or probabilities, as for `compare`.
+            labels: Class ids, or one-hot rows.
+            sample_weight: A weight >= 0 for each example.
+
+        Returns:
+            A fitted calibrator.
+        """
+        best = self._calibrators.get(
+            self.best, temperature.TemperatureScaling()
+        )
+        best = clone(best).set_params(**self._options)
+        best.fit(logits, labels, sample_weight)
+        if self.best == NOTHING:
+            best.temperature_ = 1.0
+        return best
+
+    def to_frame(self):
+        """Returns a pandas data frame, a row for each calibrator."""
+        import pandas as pd
+
+        rows = {}
+        for name, score in self.scores.items():
+            row = rows[name] = {}
+            for metric, each in score.items():
+                row[metric] = each.value
+                if each.interval is not None:
+                    row[f"{metric}_low"], row[f"{metric}_high"] = each.interval
+                if metric in DECISIVE:
+                    row[f"{metric}_p_value"] = each.p_value
+            row["harmful"] = name in self.harmful
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def _rows(self):
+        yield ["calibrator", *METRICS]
+        for name, score in self.scores.items():
+            cells = [_format(score[m]) for m in METRICS]
+            cells[0] += "!" if name in self.harmful else ""
+            yield [name, *cells]
 
     def __str__(self):
         """Returns the table and the verdict."""
-        lines = [["calibrator", *METRICS]]
-        for name, score in self.scores.items():
-            lines.append([name, *(_format(score[m]) for m in METRICS)])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        rows = list(self._rows())
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [
-            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True))
-            for line in lines
+            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True))
+            for row in rows
         ]
         return "\n".join(line.rstrip() for line in [*table, self.verdict()])
 
-    def verdict(self):
-        """Returns a sentence that names what is better than doing nothing."""
-        if not self.better:
-            return (
-                "None is better than doing nothing: no calibrator lowers NLL, "
-                "Brier score or ECE by more than chance would."
-            )
-        names = "; ".join(
-            f"{k} ({', '.join(v)})" for k, v in self.better.items()
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        """Returns the table for notebooks."""
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+            + "</tr>"
+            for row in self._rows()
         )
-        return f"Better than doing nothing (*): {names}."
+        return f"<table>{body}</table><p>{html.escape(self.verdict())}</p>"
+
+    def verdict(self):
+        """Returns what is better than doing nothing, and what does harm."""
+        text = (
+            "None is better than doing nothing: no calibrator lowers NLL, "
+            "Brier score or ECE by more than chance would."
+        )
+        if self.better:
+            groups = {}
+            for name, metrics in self.better.items():
+                groups.setdefault(", ".join(metrics), []).append(name)
+            listed = "; ".join(
+                f"{', '.join(names)} ({metrics})"
+                for metrics, names in groups.items()
+            )
+            text = f"Better than doing nothing (*): {listed}."
+        if self.harmful:
+            text += f" Harmful, a higher NLL (!): {', '.join(self.harmful)}."
+        return text
 
 
 def _format(score):
-    low, high = score.interval
-    mark = "*" if score.is_better else ""
-    return f"{score.value:.4f}{mark} [{low:.4f}, {high:.4f}]"
+    text = f"{score.value:.4f}{'*' if score.is_better else ''}"
+    if score.interval is None:
+        return text
+    return f"{text} [{score.interval[0]:.4f}, {score.interval[1]:.4f}]"
 
 
 def default_calibrators(num_classes):
@@ -184,11 +285,11 @@ def default_calibrators(num_classes):
         "ts_sb_ece": temperature.TemperatureScaling("sb_ece"),
         "ts_hb_ece": temperature.TemperatureScaling("hb_ece"),
         "ensemble": ensemble.EnsembleTemperatureScaling(),
-        "vector": affine.VectorScaling(),
-        "structured_vector": affine.StructuredVectorScaling(),
         "platt": binary.PlattScaling(),
         "beta": binary.BetaCalibration(),
         "isotonic": binary.IsotonicCalibration(),
+        "vector": affine.VectorScaling(),
+        "structured_vector": affine.StructuredVectorScaling(),
     }
     if num_classes <= FEW_CLASSES:
         calibrators["matrix"] = affine.MatrixScaling()
@@ -199,30 +300,30 @@ def default_calibrators(num_classes):
 
 def _named(calibrators, num_classes):
     if calibrators is None:
-        calibrators = default_calibrators(num_classes)
-    if not isinstance(calibrators, dict | list | tuple) or not calibrators:
-        raise ValueError(
-            "`calibrators` must be a dict or a list of at least one. "
-            f"Received: calibrators={calibrators!r}"
-        )
-    if not isinstance(calibrators, dict):
-        named = {repr(c): c for c in calibrators}
+        return default_calibrators(num_classes)
+    named = calibrators
+    if isinstance(calibrators, list | tuple):
+        named = {repr(each): each for each in calibrators}
         if len(named) < len(calibrators):
             raise ValueError(
                 "`calibrators` must differ, or be a dict with a name for each. "
                 f"Received: {', '.join(map(repr, calibrators))}"
             )
-        calibrators = named
-    for name, calibrator in calibrators.items():
-        if not isinstance(calibrator, base.Calibrator) or name == NOTHING:
-            raise ValueError(
-                "`calibrators` must hold calibrators of this package, none of "
-                f"them named {NOTHING!r}. Received: {name!r}: {calibrator!r}"
-            )
-    return calibrators
+    if (
+        not isinstance(named, dict)
+        or not all(isinstance(c, base.Calibrator) for c in named.values())
+        or not 0 < len(named.keys() - {NOTHING}) == len(named)
+    ):
+        raise ValueError(
+            "`calibrators` must be a dict or a list of at least one calibrator "
+            f"of this package, none of them named {NOTHING!r}. "
+            f"Received: calibrators={calibrators!r}"
+        )
+    return named
 
 
-def _out_of_fold(calibrator, logits, labels, weights, folds):
+def out_of_fold(calibrator, logits, labels, weights, folds):
+    """Logits `(n, K)` that fits to the other folds have calibrated."""
     calibrated = np.empty_like(logits)
     for rest, fold in folds:
         # A clone for logits `(n, K)`; the user's calibrator is not changed.
@@ -230,93 +331,84 @@ def _out_of_fold(calibrator, logits, labels, weights, folds):
             from_probs=False, multi_label=False, ignore_class=None
         )
         with warnings.catch_warnings():
-            # The table says so.
-            warnings.filterwarnings("ignore", ".*cross-validated NLL")
-            warnings.filterwarnings("ignore", ".*look like probabilities")
+            # The table shows what these would say of a part of the data.
+            warnings.simplefilter("ignore", UserWarning)
             fresh.fit(logits[rest], labels[rest], weights[rest])
             calibrated[fold] = fresh.transform(logits[fold])
     return calibrated
 
 
-def _resampled(logits, labels, weights, num_bins, num_samples, seed):
-    """Metrics on all rows and on resamples, `(1 + num_samples, metrics)`."""
+def measure(logits, labels, weights, num_bins, num_samples, seed=0):
+    """Metrics of logits `(n, K)` with intervals, and resamples of them.
+
+    Returns:
+        A dict of `METRICS` to `Score`, and an array `(1 + num_samples, 3)` of
+        NLL, Brier score and squared ECE, first of the sample.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*looks like probabilities")
         examples = inputs.read(logits, labels, from_logits=True)
-        top = inputs.top_labels(logits, labels, from_logits=True)
-    confidence, correct, _ = top
-    nll = scores.nll_of_examples(examples)
-    brier = scores.brier_of_examples(examples)
-    means = np.stack([nll, brier, correct], axis=1)
-
-    def metrics(rows):
-        chosen = weights[rows]
-        nll, brier, accuracy = np.average(means[rows], axis=0, weights=chosen)
-        ece = binned.error_of_confidence(
-            confidence[rows], correct[rows], num_bins, weight=chosen
+        confidence, correct, _ = inputs.top_labels(
+            logits, labels, from_logits=True
         )
-        return nll, brier, ece, accuracy
-
-    generator = np.random.default_rng(seed)
-    count = len(labels)
-    values = [metrics(slice(None))]
-    for _ in range(num_samples):
-        values.append(metrics(generator.integers(count, size=count)))
-    return np.array(values)
-
-
-def _scores(values):
-    """Dicts of `Score` from the arrays of `_resampled`."""
-    plain = values[NOTHING]
-    tested = [
-        (name, metric)
-        for name in values
-        for metric in DECISIVE
-        if name != NOTHING
-    ]
-    p_values = holm(
+        marginal = binned.marginal_calibration_error(
+            logits, labels, num_bins, from_logits=True, sample_weight=weights
+        )
+    values = np.stack(
         [
-            _p_value((values[name] - plain)[:, METRICS.index(metric)])
-            for name, metric in tested
+            scores.nll_of_examples(examples),
+            scores.brier_of_examples(examples),
+            correct,
+            confidence - correct,
         ]
     )
-    p_values = dict(zip(tested, p_values, strict=True))
-    largest = (np.inf, 2.0, 1.0, 1.0)
-    scores = {}
-    for name, each in values.items():
-        intervals = np.clip(_basic_interval(each).T, 0, largest).T.tolist()
-        differences = _basic_interval(each - plain).tolist()
-        scores[name] = {
-            metric: Score(
-                float(each[0, i]),
-                tuple(intervals[i]),
-                tuple(differences[i]),
-                float(p_values.get((name, metric), 1.0)),
-            )
-            for i, metric in enumerate(METRICS)
-        }
-    return scores
-
-
-def _basic_interval(values):
-    """Low and high end for each column; the first row holds the values."""
+    # Examples are sorted by confidence, so that a bin is a range of them.
+    order = np.argsort(confidence)
+    edges = binned.inner_edges(confidence, num_bins, "equal_mass", weights)
+    starts = np.unique(np.searchsorted(confidence[order], [0.0, *edges]))
+    values, generator = values[:, order], np.random.default_rng(seed)
+    rows, count = [], len(labels)
+    for sample in range(1 + num_samples):
+        mass = weights[order]
+        if sample > 0:
+            # The same examples for all calibrators.
+            drawn = generator.integers(count, size=count)
+            mass = mass * np.bincount(drawn, minlength=count)[order]
+        nll, brier, accuracy, _ = values @ mass / mass.sum()
+        in_bins = np.maximum(np.add.reduceat(mass, starts), 1e-300)
+        gaps = np.add.reduceat(mass * values[3], starts)
+        square = np.sum(gaps**2 / in_bins) / mass.sum()
+        rows.append([nll, brier, square, accuracy])
+    rows = np.array(rows)
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(values[1:], [tail, 1 - tail], axis=0)
-    return np.stack([2 * values[0] - high, 2 * values[0] - low], axis=1)
+    low, high = np.quantile(rows[1:], [tail, 1 - tail], axis=0)
+    # Resampling adds its own bias to a squared error; mirroring removes both.
+    mirrored = 2 * rows[0, 2] - np.array([high[2], low[2]])
+    low[2], high[2] = np.sqrt(np.maximum(mirrored, 0.0))
+    found = rows[0].copy()
+    found[2] = binned.error_of_confidence(
+        confidence, correct, num_bins, weight=weights, debias=True
+    )
+    low, high = np.minimum(low, found), np.maximum(high, found)
+    nll, brier, ece, accuracy = (
+        Score(value, interval)
+        for value, *interval in np.stack([found, low, high], axis=1).tolist()
+    )
+    all_scores = (nll, brier, ece, Score(marginal, None), accuracy)
+    return dict(zip(METRICS, all_scores, strict=True)), rows[:, :3]
 
 
-def _p_value(differences):
-    """Two-sided p-value of a difference, with normally distributed resamples.
+def _differences(resampled):
+    """Differences without the bias of resampling, and their p-values.
 
-    Counting resamples would need thousands of them for p-values that are still
-    small after a correction. As in the interval, the bias of resampling is
-    removed.
+    Two-sided, of normally distributed resamples: counting them would need
+    thousands for p-values that are still small after a correction.
     """
-    deviation = differences[1:].std(ddof=1)
-    if deviation == 0:
-        return 1.0
-    pivot = 2 * differences[0] - differences[1:].mean()
-    return 2 * stats.norm.sf(abs(pivot) / deviation)
+    pivots = 2 * resampled[0] - resampled[1:].mean(axis=0)
+    deviations = resampled[1:].std(axis=0, ddof=1)
+    with np.errstate(invalid="ignore"):
+        p_values = 2 * stats.norm.sf(np.abs(pivots) / deviations)
+    return pivots, np.where(deviations > 0, p_values, 1.0)
 
 
 def holm(p_values):

@@ -1,0 +1,458 @@
+"""One call that says whether a classifier is calibrated, and what to do."""
+
+import dataclasses
+import html
+import warnings
+
+import numpy as np
+
+from caltrain_tf import checks, inputs
+from caltrain_tf.metrics import binned, decomposition, scores, subsets
+
+# Imports of `posthoc` and of `scipy.stats` are inside functions, so that
+# `import caltrain_tf` does not wait for them.
+
+LEVEL = 0.05
+# Rows of the tables of classes and groups that are printed.
+MOST_ROWS = 5
+
+
+def diagnose(
+    probs,
+    labels,
+    from_logits=False,
+    *,
+    groups=None,
+    class_names=None,
+    num_bins=15,
+    num_draws=1000,
+    seed=0,
+    multi_label=False,
+    ignore_class=None,
+    sample_weight=None,
+):
+    """Says whether a classifier is calibrated, how sure that is, what to do.
+
+    - Accuracy, NLL and Brier score, with the parts of the latter two: see
+      `metrics.score_decomposition`.
+    - The ECE (l2, bins of equal mass) with a 95% interval of the true
+      calibration error, and the ECE that a calibrated classifier would have on
+      as many examples: see `metrics.calibration_test`, of which the p-value is.
+    - Whether it is over- or under-confident, and in which range of confidence,
+      for which predicted classes, in which groups. p-values of ranges, classes
+      and groups are corrected for the number of ranges, classes or groups
+      (Holm).
+    - What `posthoc.AutoCalibration` would gain, out of fold.
+
+    Use examples that the classifier was not trained on.
+
+    Args:
+        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
+            class 1 of a binary problem.
+        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        from_logits: Whether `probs` holds logits.
+        groups: The group of each example, `(...)` or of its first axes.
+        class_names: The names of the classes; by default their ids.
+        num_bins: Number of bins.
+        num_draws: Number of sets of labels that are drawn for the test, and of
+            bootstrap samples.
+        seed: Seed of draws, samples and folds.
+        multi_label: Whether the columns are binary problems, to be pooled.
+        ignore_class: The label of examples that are ignored.
+        sample_weight: Weights of shape `(...)`, or of its first axes.
+
+    Returns:
+        A `Diagnosis`, which prints.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> rng = np.random.default_rng(0)
+        >>> logits = 2 * rng.normal(size=(2000, 3))
+        >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        >>> print(ct.diagnose(2 * logits, labels, from_logits=True))
+        Not calibrated: over-confident (p = 0.001).
+        ...
+        >>> ct.diagnose(logits, labels, from_logits=True).verdict
+        'No sign of miscalibration (p = ...).'
+    """
+    num_bins = checks.count("num_bins", num_bins)
+    num_draws = checks.count("num_draws", num_draws, low=2)
+    seed = checks.count("seed", seed, low=0)
+    arguments = (
+        probs,
+        labels,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
+    )
+    examples = inputs.read(*arguments)
+    confidence, correct, weight = inputs.top_labels(*arguments)
+    confidence = confidence.astype(np.float64)
+    (predicted,) = examples.map(lambda block, _: (block.argmax(axis=1),))
+    num_classes = max(examples.predictions.shape[1], 2)
+    if class_names is None:
+        class_names = range(num_classes)
+    elif len(class_names) != num_classes:
+        raise ValueError(
+            f"`class_names` must be {num_classes} names. "
+            f"Received: {len(class_names)}"
+        )
+    index = np.digitize(
+        confidence, binned.inner_edges(confidence, num_bins, "equal_mass")
+    )
+    rows = {
+        "ranges": {k: np.flatnonzero(index == k) for k in np.unique(index)},
+        "classes": {
+            str(class_names[k]): np.flatnonzero(predicted == k)
+            for k in np.unique(predicted)
+        },
+        "groups": {},
+    }
+    if groups is not None:
+        rows["groups"] = {
+            subsets.group_text(group): index
+            for group, index in subsets.rows_of_groups(examples, groups).items()
+        }
+    tables = {
+        kind: _gaps(parts, confidence, correct, weight)
+        for kind, parts in rows.items()
+    }
+    test = decomposition.compare_with_chance(
+        confidence, correct, weight, "ece", num_draws, seed, num_bins
+    )
+    return Diagnosis(
+        num_examples=len(correct),
+        num_classes=num_classes,
+        accuracy=scores.mean(correct, weight),
+        confidence=scores.mean(confidence, weight),
+        nll=scores.mean(scores.nll_of_examples(examples), weight),
+        brier=scores.mean(scores.brier_of_examples(examples), weight),
+        parts={
+            score: decomposition.score_decomposition(
+                *arguments[:2],
+                score,
+                from_logits=from_logits,
+                multi_label=multi_label,
+                ignore_class=ignore_class,
+                sample_weight=sample_weight,
+            )._asdict()
+            for score in decomposition.SCORES
+        },
+        ece=test.value,
+        ece_if_calibrated=test.expected,
+        p_value=test.p_value,
+        **_recalibrated(examples, not from_logits, num_bins, num_draws, seed),
+        ranges=_merged(tables["ranges"], rows["ranges"], confidence),
+        classes=tables["classes"],
+        groups=tables["groups"],
+        outcome=(confidence, correct, weight),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """The result of `diagnose`. Prints, also in notebooks.
+
+    Attributes:
+        num_examples: Number of examples that count.
+        num_classes: Number of classes, 2 for binary problems.
+        accuracy: Share of right predictions.
+        confidence: Their mean confidence.
+        nll: Negative log-likelihood.
+        brier: Brier score, a sum over the classes.
+        parts: Dict of `"brier"` and `"nll"` to dicts of `score`,
+            `miscalibration`, `discrimination` and `uncertainty`.
+        ece: Expected calibration error, as `calibration_error` gives it.
+        ece_if_calibrated: What it would be by chance.
+        ece_debiased: An estimate of the true calibration error.
+        ece_interval: Its 95% interval.
+        p_value: Of the hypothesis that the classifier is calibrated.
+        ranges: List of dicts, the ranges of confidence with a significant gap.
+        classes: List of dicts by predicted class, the largest gap first.
+        groups: List of dicts by group, the largest gap first.
+        remedy: Dict of the calibrator that `AutoCalibration` chooses, why, and
+            of the out-of-fold NLL and ECE before and after it.
+    """
+
+    num_examples: int
+    num_classes: int
+    accuracy: float
+    confidence: float
+    nll: float
+    brier: float
+    parts: dict
+    ece: float
+    ece_if_calibrated: float
+    ece_debiased: float
+    ece_interval: tuple
+    p_value: float
+    ranges: list
+    classes: list
+    groups: list
+    remedy: dict
+    outcome: tuple = dataclasses.field(repr=False)
+
+    @property
+    def is_calibrated(self):
+        """Whether the test finds no miscalibration at 5%."""
+        return self.p_value >= LEVEL
+
+    @property
+    def direction(self):
+        """`"over-confident"`, `"under-confident"`, `"both"` or `""`."""
+        signs = {np.sign(each["gap"]) for each in self.ranges}
+        if self.is_calibrated and not signs:
+            return ""
+        if len(signs) != 1:
+            is_both = len(signs) == 2
+            signs = {np.sign(self.confidence - self.accuracy)}
+            if is_both:
+                return "both"
+        return "over-confident" if signs == {1} else "under-confident"
+
+    @property
+    def verdict(self):
+        """The first sentence."""
+        if self.is_calibrated:
+            return f"No sign of miscalibration (p = {self.p_value:.2g})."
+        direction = self.direction.replace(
+            "both", "over-confident in some ranges, under-confident in others"
+        )
+        return f"Not calibrated: {direction} (p = {self.p_value:.2g})."
+
+    @property
+    def advice(self):
+        """The last sentence."""
+        remedy = self.remedy
+        gain = (
+            f"out of fold, NLL {remedy['nll_before']:.4f} becomes "
+            f"{remedy['nll_after']:.4f} and debiased ECE "
+            f"{remedy['ece_before']:.4f} becomes {remedy['ece_after']:.4f}"
+        )
+        if remedy["choice"] == "none":
+            return f"Do nothing: {remedy['reason']}"
+        fit = f"Fit {remedy['calibrator']} (`ct.posthoc.AutoCalibration`)"
+        return f"{fit}: {gain}."
+
+    def to_dict(self):
+        """Returns the numbers and the text as a dict for JSON."""
+        values = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "outcome"
+        }
+        return values | {
+            "ece_interval": list(self.ece_interval),
+            "is_calibrated": self.is_calibrated,
+            "direction": self.direction,
+            "verdict": self.verdict,
+            "advice": self.advice,
+        }
+
+    def figure(self):
+        """Returns a reliability diagram, a `matplotlib.figure.Figure`."""
+        from caltrain_tf import figures
+
+        confidence, correct, weight = self.outcome
+        # The predicted class is class 0, and the others share the rest.
+        rest = (1 - confidence) / (self.num_classes - 1)
+        probs = np.stack([confidence, *[rest] * (self.num_classes - 1)], axis=1)
+        return figures.reliability_diagram(
+            probs,
+            np.where(correct, 0, 1),
+            sample_weight=weight,
+            title=self.verdict.partition(" (")[0],
+        )
+
+    def _lines(self):
+        """Pairs of a heading and its text."""
+        low, high = self.ece_interval
+        yield (
+            "Examples",
+            f"{self.num_examples:,} of {self.num_classes} classes",
+        )
+        yield (
+            "Accuracy",
+            f"{self.accuracy:.4f}, mean confidence {self.confidence:.4f}",
+        )
+        yield "NLL, Brier score", f"{self.nll:.4f}, {self.brier:.4f}"
+        for score, parts in self.parts.items():
+            kind = "predicted class" if self.num_classes > 2 else "class 1"
+            yield (
+                f"{score} of the {kind}",
+                f"{parts['score']:.4f} = "
+                f"{parts['miscalibration']:.4f} miscalibration - "
+                f"{parts['discrimination']:.4f} discrimination + "
+                f"{parts['uncertainty']:.4f} uncertainty",
+            )
+        yield (
+            "ECE",
+            f"{self.ece:.4f}; by chance {self.ece_if_calibrated:.4f}; "
+            f"debiased {self.ece_debiased:.4f} [{low:.4f}, {high:.4f}]",
+        )
+        for each in self.ranges:
+            yield f"Confidence {each['name']}", _gap_text(each)
+        for kind, table in (("class", self.classes), ("group", self.groups)):
+            clear = [each for each in table if each["p_value"] < LEVEL]
+            for each in clear[:MOST_ROWS]:
+                head = "Predicted class" if kind == "class" else "Group"
+                yield f"{head} {each['name']}", _gap_text(each)
+            if table and not clear:
+                plural = "classes" if kind == "class" else "groups"
+                yield plural.capitalize(), f"none of {len(table)} stands out"
+
+    def __str__(self):
+        """Returns the text."""
+        lines = list(self._lines())
+        width = max(len(head) for head, _ in lines)
+        rows = [f"  {head:<{width}}  {text}" for head, text in lines]
+        return "\n".join([self.verdict, *rows, self.advice])
+
+    def _repr_html_(self):
+        """Returns the text as a table, for notebooks."""
+        rows = "".join(
+            f"<tr><th>{html.escape(head)}</th><td>{html.escape(text)}</td></tr>"
+            for head, text in self._lines()
+        )
+        return (
+            f"<p><b>{html.escape(self.verdict)}</b></p><table>{rows}</table>"
+            f"<p>{html.escape(self.advice)}</p>"
+        )
+
+
+def _gap_text(row):
+    side = "below" if row["gap"] > 0 else "above"
+    return (
+        f"accuracy {row['accuracy']:.4f}, {100 * abs(row['gap']):.1f} points "
+        f"{side} the confidence {row['confidence']:.4f} "
+        f"({row['count']:,} examples, p = {row['p_value']:.2g})"
+    )
+
+
+def _gaps(parts, confidence, correct, weight):
+    """Rows of confidence, accuracy and their gap, the largest first."""
+    from caltrain_tf.posthoc.compare import holm
+
+    weight = np.ones(len(correct)) if weight is None else weight
+    table = [
+        _gap(name, confidence[rows], correct[rows], weight[rows])
+        for name, rows in parts.items()
+    ]
+    p_values = holm([row["p_value"] for row in table])
+    for row, p_value in zip(table, p_values, strict=True):
+        row["p_value"] = float(p_value)
+    return sorted(
+        table, key=lambda row: (row["p_value"] >= LEVEL, -abs(row["gap"]))
+    )
+
+
+def _gap(name, confidence, correct, weight):
+    """A row of `_gaps`, with a two-sided p-value of the gap.
+
+    The number of right predictions is a sum of independent draws, whose
+    variance and skewness are known; its distribution is close to a gamma
+    distribution with both (Pearson's type III).
+    """
+    from scipy import stats
+
+    weight = weight / weight.sum()
+    gap = float(weight @ (confidence - correct))
+    variance = confidence * (1 - confidence)
+    deviation = np.sqrt(weight**2 @ variance)
+    p_value = 1.0
+    if deviation > 0:
+        skewness = weight**3 @ (variance * (1 - 2 * confidence)) / deviation**3
+        # Half of a step between two possible sums.
+        size = max(abs(gap) - 0.5 * weight @ weight, 0.0) / deviation
+        # More right predictions than expected are a negative gap.
+        skewness = -skewness if gap > 0 else skewness
+        p_value = min(2 * float(stats.pearson3.sf(size, skewness)), 1.0)
+    elif gap != 0:
+        p_value = 0.0
+    return {
+        "name": name,
+        "count": len(confidence),
+        "confidence": float(weight @ confidence),
+        "accuracy": float(weight @ correct),
+        "gap": gap,
+        "p_value": p_value,
+    }
+
+
+def _merged(table, rows, confidence):
+    """Significant ranges, neighbours of the same sign as one."""
+    clear = sorted(
+        (row for row in table if row["p_value"] < LEVEL),
+        key=lambda row: row["name"],
+    )
+    merged = []
+    for row in clear:
+        last = merged[-1][-1] if merged else None
+        if (
+            last is not None
+            and row["name"] == last["name"] + 1
+            and np.sign(row["gap"]) == np.sign(last["gap"])
+        ):
+            merged[-1].append(row)
+        else:
+            merged.append([row])
+    found = []
+    for group in merged:
+        count = [row["count"] for row in group]
+        inside = np.concatenate([rows[row["name"]] for row in group])
+        low, high = confidence[inside].min(), confidence[inside].max()
+        found.append(
+            {
+                "name": f"{low:.4f} to {high:.4f}",
+                "low": float(low),
+                "high": float(high),
+                "count": sum(count),
+                **{
+                    key: float(
+                        np.average([row[key] for row in group], weights=count)
+                    )
+                    for key in ("confidence", "accuracy", "gap")
+                },
+                "p_value": min(row["p_value"] for row in group),
+            }
+        )
+    return found
+
+
+def _recalibrated(examples, from_probs, num_bins, num_samples, seed):
+    """The debiased ECE with its interval, and the gain of recalibration."""
+    from caltrain_tf.posthoc import auto, base
+    from caltrain_tf.posthoc.compare import NOTHING, measure, out_of_fold
+
+    logits, labels, weights = base.Data(examples, from_probs).whole()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        calibrator = auto.AutoCalibration().fit(logits, labels, weights)
+        calibrated = logits
+        if calibrator.choice_ != NOTHING:
+            calibrated = out_of_fold(
+                calibrator.calibrator_,
+                logits,
+                labels,
+                weights,
+                base.folds(labels, min(5, len(labels)), seed),
+            )
+    before, after = (
+        measure(each, labels, weights, num_bins, num_samples, seed)[0]
+        for each in (logits, calibrated)
+    )
+    return {
+        "ece_debiased": before["ece"].value,
+        "ece_interval": before["ece"].interval,
+        "remedy": {
+            "choice": calibrator.choice_,
+            "calibrator": type(calibrator.calibrator_).__name__,
+            "reason": calibrator.reason_,
+            "nll_before": before["nll"].value,
+            "nll_after": after["nll"].value,
+            "ece_before": before["ece"].value,
+            "ece_after": after["ece"].value,
+        },
+    }
