@@ -1,12 +1,19 @@
-r"""Scales a network's outputs and prints the effect on its calibration.
+r"""Says whether a network is calibrated, and calibrates it.
 
 python baselines/calibrate.py --run_dir=runs/focal+sb_ece
 python baselines/calibrate.py --outputs=network.npz
 
 The first command reads the predictions of a run. The second reads a file with
-the arrays `calibration_logits`, `calibration_labels`, `test_logits` and
-`test_labels` of any network. Temperatures are fitted on the calibration split
-alone.
+the outputs of any classifier of any framework, as `numpy.savez` writes it:
+
+- `calibration_logits`, `calibration_labels`, `test_logits` and `test_labels`;
+- or `logits` and `labels` alone, which are both splits;
+- `probs` in place of `logits` for probabilities.
+
+It prints what `ct.diagnose` says of the test split, and a table of temperature
+scaling, fitted to the calibration split alone. It writes `diagnosis.json`,
+`reliability.png` and `calibrator.json`, an `AutoCalibration` of the calibration
+split for `ct.posthoc.load`, to --output_dir.
 
 For a file with `clean_logits`, `clean_labels`, `corrupted_logits` (corruptions,
 severities, examples, classes) and `corrupted_labels` (examples), a second table
@@ -15,8 +22,10 @@ the first half of the clean examples, and the second half is the clean test set.
 The corrupted images must not be those of the first half.
 """
 
+import json
 import pathlib
 import zipfile
+import zlib
 
 import flags
 import numpy as np
@@ -25,8 +34,13 @@ RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of a finished run.")
 OUTPUTS = flags.DEFINE_string(
     "outputs", None, "An .npz file with a network's outputs."
 )
+OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir",
+    None,
+    "Folder of the results; by default `calibration` in the run's folder, or "
+    "the name of --outputs without .npz.",
+)
 SPLITS = ("calibration", "test")
-SHIFTED = ("clean", "corrupted")
 
 
 def read_run(folder):
@@ -46,51 +60,82 @@ def read_run(folder):
 
 
 def read_outputs(path):
-    """The same for a file, and the split `corrupted` if the file has it."""
+    """Pairs by split of a file, and whether they are probabilities."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
     except (
         AttributeError,
+        EOFError,
         OSError,
         TypeError,
         ValueError,
         zipfile.BadZipFile,
+        zlib.error,
     ) as error:
         raise ValueError(
             "--outputs must be an .npz file of arrays, as `numpy.savez` "
             f"writes it. Received: {path!r}: {error}"
         ) from error
-    splits = SHIFTED if "corrupted_logits" in found else SPLITS
-    names = [
-        f"{split}_{kind}" for split in splits for kind in ("logits", "labels")
-    ]
-    missing = [name for name in names if name not in found]
+    splits = SPLITS
+    if "corrupted_logits" in arrays:
+        splits = ("clean", "corrupted")
+    elif "labels" in arrays:
+        splits = ("",)
+    from_probs = not any(name.endswith("logits") for name in arrays)
+    kind = "probs" if from_probs else "logits"
+    names = {
+        split: [f"{split}_{k}".lstrip("_") for k in (kind, "labels")]
+        for split in splits
+    }
+    missing = [n for pair in names.values() for n in pair if n not in arrays]
     if missing:
+        listed = ", ".join(n for pair in names.values() for n in pair)
         raise ValueError(
-            f"--outputs must have the arrays {', '.join(names)}. Received: "
+            f"--outputs must have the arrays {listed}. Received: "
             f"{path!r} without {', '.join(missing)}"
         )
     pairs = {
-        split: (found[f"{split}_logits"], found[f"{split}_labels"])
-        for split in splits
+        split: (arrays[pair[0]], arrays[pair[1]])
+        for split, pair in names.items()
     }
-    if splits == SPLITS:
-        return pairs
-    logits, labels = pairs["corrupted"]
-    if logits.ndim != 4 or logits.shape[2:3] != labels.shape:
-        raise ValueError(
-            "--outputs must have corrupted_logits (corruptions, severities, "
-            "examples, classes) and corrupted_labels (examples,). Received: "
-            f"the shapes {logits.shape} and {labels.shape} in {path!r}"
-        )
-    logits, labels = pairs["clean"]
-    half = len(labels) // 2
-    return {
-        "calibration": (logits[:half], labels[:half]),
-        "test": (logits[half:], labels[half:]),
-        "corrupted": pairs["corrupted"],
-    }
+    check(pairs, names, from_probs, path)
+    if splits == ("",):
+        pairs = dict.fromkeys(SPLITS, pairs[""])
+    elif splits != SPLITS:
+        logits, labels = pairs["clean"]
+        half = len(labels) // 2
+        pairs |= {
+            "calibration": (logits[:half], labels[:half]),
+            "test": (logits[half:], labels[half:]),
+        }
+    return pairs, from_probs
+
+
+def check(pairs, names, from_probs, path):
+    """Raises an error that names the array, and its first wrong row."""
+    from caltrain_tf import inputs
+
+    for split, (predictions, labels) in pairs.items():
+        if split == "corrupted":
+            if predictions.shape[2:3] != labels.shape or predictions.ndim != 4:
+                raise ValueError(
+                    "--outputs must have corrupted_logits (corruptions, "
+                    "severities, examples, classes) and corrupted_labels "
+                    f"(examples,). Received: the shapes {predictions.shape} "
+                    f"and {labels.shape} in {path!r}"
+                )
+            labels = np.broadcast_to(labels, predictions.shape[:-1])
+        try:
+            inputs.read(
+                predictions,
+                labels,
+                from_logits=not from_probs,
+                name=names[split][0],
+            ).whole()
+        except ValueError as error:
+            text = str(error).replace("labels", names[split][1])
+            raise ValueError(f"{text} in {path!r}") from error
 
 
 def shift_rows(splits, calibrators):
@@ -115,21 +160,41 @@ def shift_rows(splits, calibrators):
 
 
 def main(_):
-    """Prints the tables."""
+    """Prints the diagnosis and the tables, and writes the files."""
+    import caltrain_tf as ct
     from caltrain_tf.experiments import measures, shift
 
     if (RUN_DIR.value is None) == (OUTPUTS.value is None):
         raise ValueError("Pass either --run_dir or --outputs.")
     if RUN_DIR.value is not None:
-        splits = read_run(RUN_DIR.value)
+        splits, from_probs = read_run(RUN_DIR.value), False
+        folder = pathlib.Path(RUN_DIR.value) / "calibration"
     else:
-        splits = read_outputs(OUTPUTS.value)
-    calibrators = measures.fit_calibrators(*splits["calibration"])
-    results = measures.final_results(splits["test"], calibrators)
-    print(measures.results_table(results))
-    if "corrupted" in splits:
-        rows = shift_rows(splits, calibrators)
-        print(f"\n{shift.severity_table(rows)}")
+        splits, from_probs = read_outputs(OUTPUTS.value)
+        folder = pathlib.Path(OUTPUTS.value).with_suffix("")
+    folder = pathlib.Path(OUTPUT_DIR.value or folder)
+    found = ct.diagnose(*splits["test"], from_logits=not from_probs)
+    calibrator = ct.posthoc.AutoCalibration(from_probs=from_probs)
+    calibrator.fit(*splits["calibration"])
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = json.dumps(found.to_dict(), indent=1)
+    (folder / "diagnosis.json").write_text(numbers, encoding="utf-8")
+    found.figure().savefig(folder / "reliability.png", dpi=150)
+    calibrator.save(folder / "calibrator.json")
+    print(f"{found}\n")
+    if from_probs:
+        splits = {
+            split: (np.log(np.maximum(probs, 1e-12)), labels)
+            for split, (probs, labels) in splits.items()
+        }
+    if splits["test"][0].ndim > 1 and splits["test"][0].shape[-1] > 1:
+        calibrators = measures.fit_calibrators(*splits["calibration"])
+        results = measures.final_results(splits["test"], calibrators)
+        print(measures.results_table(results))
+        if "corrupted" in splits:
+            rows = shift_rows(splits, calibrators)
+            print(f"\n{shift.severity_table(rows)}")
+    print(f"\nResults are in {folder}.")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ def diagnose(
       calibration error, and the ECE that a calibrated classifier would have on
       as many examples: see `metrics.calibration_test`, of which the p-value is.
     - Whether it is over- or under-confident, and in which range of confidence,
-      for which predicted classes, in which groups. p-values of ranges, classes
+      for which predicted classes, in which groups. For binary problems, p-value
+      and ranges are of the probability of class 1. p-values of ranges, classes
       and groups are corrected for the number of ranges, classes or groups
       (Holm).
     - What `posthoc.AutoCalibration` would gain, out of fold.
@@ -99,11 +100,18 @@ def diagnose(
             f"`class_names` must be {num_classes} names. "
             f"Received: {len(class_names)}"
         )
-    index = np.digitize(
-        confidence, binned.inner_edges(confidence, num_bins, "equal_mass")
+    test = decomposition.compare_with_chance(
+        confidence, correct, weight, "ece", num_draws, seed, num_bins
     )
+    # The probability of class 1, or else the confidence of the predicted class.
+    p, hits, _ = decomposition.outcomes(*arguments)
+    p_value = test.p_value
+    if num_classes == 2:
+        p_value = decomposition.compare_with_chance(
+            p, hits, weight, "ece", num_draws, seed, num_bins
+        ).p_value
+    index = np.digitize(p, binned.inner_edges(p, num_bins, "equal_mass"))
     rows = {
-        "ranges": {k: np.flatnonzero(index == k) for k in np.unique(index)},
         "classes": {
             str(class_names[k]): np.flatnonzero(predicted == k)
             for k in np.unique(predicted)
@@ -119,9 +127,7 @@ def diagnose(
         kind: _gaps(parts, confidence, correct, weight)
         for kind, parts in rows.items()
     }
-    test = decomposition.compare_with_chance(
-        confidence, correct, weight, "ece", num_draws, seed, num_bins
-    )
+    ranges = {k: np.flatnonzero(index == k) for k in np.unique(index)}
     return Diagnosis(
         num_examples=len(correct),
         num_classes=num_classes,
@@ -130,21 +136,14 @@ def diagnose(
         nll=scores.mean(scores.nll_of_examples(examples), weight),
         brier=scores.mean(scores.brier_of_examples(examples), weight),
         parts={
-            score: decomposition.score_decomposition(
-                *arguments[:2],
-                score,
-                from_logits=from_logits,
-                multi_label=multi_label,
-                ignore_class=ignore_class,
-                sample_weight=sample_weight,
-            )._asdict()
+            score: decomposition.decompose(p, hits, score, weight)._asdict()
             for score in decomposition.SCORES
         },
         ece=test.value,
         ece_if_calibrated=test.expected,
-        p_value=test.p_value,
+        p_value=p_value,
         **_recalibrated(examples, not from_logits, num_bins, num_draws, seed),
-        ranges=_merged(tables["ranges"], rows["ranges"], confidence),
+        ranges=_merged(_gaps(ranges, p, hits, weight), ranges, p),
         classes=tables["classes"],
         groups=tables["groups"],
         outcome=(confidence, correct, weight),
@@ -201,26 +200,30 @@ class Diagnosis:
 
     @property
     def direction(self):
-        """`"over-confident"`, `"under-confident"`, `"both"` or `""`."""
-        signs = {np.sign(each["gap"]) for each in self.ranges}
-        if self.is_calibrated and not signs:
+        """Such as `"over-confident"`; empty if it is calibrated."""
+        signs = {each["gap"] > 0 for each in self.ranges}
+        if not signs and self.is_calibrated:
             return ""
-        if len(signs) != 1:
-            is_both = len(signs) == 2
-            signs = {np.sign(self.confidence - self.accuracy)}
-            if is_both:
-                return "both"
-        return "over-confident" if signs == {1} else "under-confident"
+        if self.num_classes == 2 and len(signs) == 1:
+            low = min(each["low"] for each in self.ranges)
+            high = max(each["high"] for each in self.ranges)
+            if low < 0.5 < high:
+                side = "high" if signs.pop() else "low"
+                return f"probabilities of class 1 are too {side}"
+            # A high probability of class 1 is confident above 0.5 only.
+            signs = {sign == (low > 0.5) for sign in signs}
+        elif self.num_classes == 2 or not signs:
+            signs = {self.confidence > self.accuracy}
+        if len(signs) == 2:
+            return "over-confident in some ranges, under-confident in others"
+        return "over-confident" if signs.pop() else "under-confident"
 
     @property
     def verdict(self):
         """The first sentence."""
         if self.is_calibrated:
             return f"No sign of miscalibration (p = {self.p_value:.2g})."
-        direction = self.direction.replace(
-            "both", "over-confident in some ranges, under-confident in others"
-        )
-        return f"Not calibrated: {direction} (p = {self.p_value:.2g})."
+        return f"Not calibrated: {self.direction} (p = {self.p_value:.2g})."
 
     @property
     def advice(self):
@@ -292,8 +295,10 @@ class Diagnosis:
             f"{self.ece:.4f}; by chance {self.ece_if_calibrated:.4f}; "
             f"debiased {self.ece_debiased:.4f} [{low:.4f}, {high:.4f}]",
         )
+        binary = self.num_classes == 2
         for each in self.ranges:
-            yield f"Confidence {each['name']}", _gap_text(each)
+            head = "Probability of 1," if binary else "Confidence"
+            yield f"{head} {each['name']}", _gap_text(each, binary)
         for kind, table in (("class", self.classes), ("group", self.groups)):
             clear = [each for each in table if each["p_value"] < LEVEL]
             for each in clear[:MOST_ROWS]:
@@ -322,11 +327,12 @@ class Diagnosis:
         )
 
 
-def _gap_text(row):
+def _gap_text(row, of_class_1=False):
     side = "below" if row["gap"] > 0 else "above"
+    names = ("share", "mean") if of_class_1 else ("accuracy", "confidence")
     return (
-        f"accuracy {row['accuracy']:.4f}, {100 * abs(row['gap']):.1f} points "
-        f"{side} the confidence {row['confidence']:.4f} "
+        f"{names[0]} {row['accuracy']:.4f}, {100 * abs(row['gap']):.1f} points "
+        f"{side} the {names[1]} {row['confidence']:.4f} "
         f"({row['count']:,} examples, p = {row['p_value']:.2g})"
     )
 

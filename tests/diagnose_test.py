@@ -133,3 +133,16 @@ def test_p_values_of_gaps_are_not_too_small():
 def test_the_package_imports_no_matplotlib_for_it():
     assert ct.diagnose.__module__ == "caltrain_tf.diagnose"
     assert callable(ct.diagnose) and "caltrain_tf.diagnose" in sys.modules
+
+
+def test_a_binary_problem_is_judged_by_the_probability_of_class_1():
+    # Errors of both predicted classes cancel in the confidence.
+    generator = np.random.default_rng(0)
+    probs = generator.random(2000)
+    labels = generator.random(2000) < probs**2
+    found = ct.diagnose(probs, labels, num_draws=100)
+    assert found.direction == "probabilities of class 1 are too high"
+    assert found.verdict.startswith(f"Not calibrated: {found.direction} (p = ")
+    assert "Probability of 1, 0." in str(found)
+    labels = generator.random(2000) < 1 / (1 + (1 / probs - 1) ** 2)
+    assert ct.diagnose(probs, labels).direction == "under-confident"

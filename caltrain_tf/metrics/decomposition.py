@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import xlog1py, xlogy
+from scipy.special import expit, xlog1py, xlogy
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned, scores
@@ -76,19 +76,32 @@ def score_decomposition(
         classifiers", 2021.
     """
     score = checks.choice("score", score, SCORES)
-    examples = inputs.read(
+    p, hits, weight = outcomes(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
+    return decompose(p, hits, score, weight)
+
+
+def outcomes(*arguments):
+    """Probabilities `(n,)`, whether they came true, and weights, or None.
+
+    Of class 1 for two classes, of the predicted class for more.
+
+    Args:
+        *arguments: As of `inputs.read`.
+    """
+    examples = inputs.read(*arguments)
     if examples.predictions.shape[1] > 2:
-        confidence, hits, weight = inputs.top_labels(
-            probs, labels, from_logits, multi_label, ignore_class, sample_weight
-        )
-    else:
-        weight = examples.weight
-        confidence, hits = examples.map(
-            lambda block, labels: (_of_class_1(block, from_logits), labels == 1)
-        )
-    return decompose(confidence.astype(np.float64), hits, score, weight)
+        confidence, hits, weight = inputs.top_labels(*arguments)
+        return confidence.astype(np.float64), hits, weight
+
+    def of_block(block, labels):
+        block = block.astype(np.float64)
+        if examples.from_logits:
+            return expit(block[:, 1] - block[:, 0]), labels == 1
+        return np.clip(block[:, 1], 0, 1), labels == 1
+
+    return *examples.map(of_block), examples.weight
 
 
 def decompose(confidence, hits, score="brier", weight=None):
@@ -109,13 +122,6 @@ def decompose(confidence, hits, score="brier", weight=None):
     return ScoreDecomposition(
         total, total - best, uncertainty - best, uncertainty
     )
-
-
-def _of_class_1(block, from_logits):
-    if not from_logits:
-        return block[:, 1]
-    with np.errstate(over="ignore"):
-        return 1 / (1 + np.exp(block[:, 0].astype(np.float64) - block[:, 1]))
 
 
 class CalibrationTest(NamedTuple):

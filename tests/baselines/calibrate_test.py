@@ -1,4 +1,5 @@
 import functools
+import json
 
 import numpy as np
 
@@ -22,7 +23,21 @@ def test_both_kinds_of_outputs_give_the_same_table(tmp_path):
     of_run = run(f"--run_dir={tmp_path}")
     of_file = run(f"--outputs={tmp_path / 'all.npz'}")
     assert of_run.returncode == 0, of_run.stderr
-    assert of_run.stdout == of_file.stdout
+    *lines, end = of_run.stdout.splitlines()
+    assert lines == of_file.stdout.splitlines()[:-1]
+    assert end == f"Results are in {tmp_path / 'calibration'}."
+    assert of_run.stdout.startswith("Not calibrated: over-confident (p = ")
+    for folder in ("calibration", "all"):
+        found = {path.name for path in (tmp_path / folder).iterdir()}
+        assert found == {
+            "calibrator.json",
+            "diagnosis.json",
+            "reliability.png",
+        }
+    values = json.loads((tmp_path / "all" / "diagnosis.json").read_text())
+    assert values["verdict"] == lines[0]
+    calibrator = ct.posthoc.load(tmp_path / "all" / "calibrator.json")
+    assert calibrator.choice_ != "none"
     error = ct.metrics.calibration_error(
         arrays["test_logits"], arrays["test_labels"], from_logits=True
     )
@@ -74,3 +89,57 @@ def test_corrupted_outputs_get_a_table_by_severity(tmp_path):
     np.savez(tmp_path / "less.npz", **arrays)
     done = run(f"--outputs={tmp_path / 'less.npz'}")
     assert done.stderr.endswith("without corrupted_labels")
+
+
+def test_probabilities_of_a_binary_classifier(tmp_path):
+    rng = np.random.default_rng(0)
+    probs = rng.random(300)
+    labels = rng.random(300) < probs**2
+    np.savez(tmp_path / "forest.npz", probs=probs, labels=labels)
+    done = run(
+        f"--outputs={tmp_path / 'forest.npz'}", f"--output_dir={tmp_path / 'x'}"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Not calibrated" in done.stdout
+    calibrator = ct.posthoc.load(tmp_path / "x" / "calibrator.json")
+    assert calibrator.predict_proba(probs).shape == (300,)
+
+
+def test_wrong_files_are_named_in_one_line(tmp_path):
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(20, 3)), rng.integers(0, 3, 20)
+    arrays = {"calibration_logits": logits, "calibration_labels": labels}
+    wrong = logits.copy()
+    wrong[5, 1] = np.nan
+    np.savez(
+        tmp_path / "nan.npz", test_logits=wrong, test_labels=labels, **arrays
+    )
+    np.savez(
+        tmp_path / "id.npz",
+        test_logits=logits,
+        test_labels=labels + 1,
+        **arrays,
+    )
+    np.savez(tmp_path / "none.npz", **arrays)
+    np.savez(tmp_path / "object.npz", logits=np.array([{}, None]))
+    np.savez_compressed(tmp_path / "whole.npz", logits=logits, labels=labels)
+    content = bytearray((tmp_path / "whole.npz").read_bytes())
+    (tmp_path / "half.npz").write_bytes(content[: len(content) // 2])
+    content[100:140] = bytes(40)
+    (tmp_path / "spoilt.npz").write_bytes(content)
+    np.save(tmp_path / "array.npy", logits)
+    for name, message in {
+        "nan.npz": "Received: test_logits[5] from nan",
+        "id.npz": "`test_labels` must hold class ids from 0 to 2",
+        "none.npz": "without test_logits, test_labels",
+        "object.npz": "--outputs must be an .npz file of arrays",
+        "half.npz": "--outputs must be an .npz file of arrays",
+        "spoilt.npz": "--outputs must be an .npz file of arrays",
+        "array.npy": "--outputs must be an .npz file of arrays",
+        "missing.npz": "--outputs must be an .npz file of arrays",
+    }.items():
+        done = run(f"--outputs={tmp_path / name}")
+        assert done.returncode == 1
+        assert message in done.stderr and name in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
