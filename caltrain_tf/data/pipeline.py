@@ -90,10 +90,9 @@ class ImageData:
             first_step: The step of the epoch to start at; the images of the
                 steps before it are not decoded.
             shard: (index, count): only the part of each global batch that
-                belongs to process `index` of `count` is returned. All have the
-                same number of steps. The global batch of images in memory is
-                the same for any count. Images in record files are read from
-                the files of the process, so that their order depends on it.
+                belongs to process `index` of `count` is returned. The global
+                batch of images in memory is the same for any count; the order
+                of images in record files depends on it.
 
         Returns:
             A `tf.data.Dataset` of (image, label): images of the data set's

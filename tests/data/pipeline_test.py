@@ -53,18 +53,6 @@ def test_evaluation_counts_every_example_once(digits, split, batch_size):
     assert len(set(seen)) == size
 
 
-def test_splits_share_no_example(digits):
-    seen = [
-        {
-            name
-            for images, _, weights in digits.eval_batches(split, 512)
-            for name in fingerprints(images[weights == 1])
-        }
-        for split in ("train", "calibration", "test")
-    ]
-    assert sum(map(len, seen)) == len(set.union(*seen)) == 1797
-
-
 def test_an_epoch_is_a_function_of_seed_and_epoch(digits):
     first = batches_of(digits.train_batches(128, epoch=5, seed=3))
     tf.random.set_seed(77)

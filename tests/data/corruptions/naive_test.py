@@ -21,8 +21,9 @@ def rng():
     return np.random.default_rng(5)
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.05, 1.25, 1.75, 2.25, 4.5])
-@pytest.mark.parametrize("size", [32, 37])
+@pytest.mark.parametrize(
+    "factor, size", [(1.0, 32), (1.05, 37), (2.25, 32), (4.5, 37)]
+)
 def test_zoom_is_that_of_scipy(factor, size):
     image = rng().random((size, size))
     kept = int(np.ceil(size / factor))
@@ -195,11 +196,6 @@ def test_the_affine_map_takes_the_corners_along():
         np.testing.assert_allclose(np.ravel(sources), corner, atol=1e-9)
 
 
-def test_elastic_transform_without_moves_changes_nothing(image):
-    same = digital.elastic_transform(image, rng(), 1e-9, 1.0, 0.0)
-    np.testing.assert_allclose(same, image, atol=1e-6)
-
-
 def test_elastic_transform_moves_by_smooth_displacements(image):
     moved = digital.elastic_transform(image, rng(), 3.2, 1.28, 0.0)
     draws = rng()
@@ -257,17 +253,6 @@ def test_edges_are_those_of_a_plain_version():
         found = weather.find_edges(image, 50, 150)
         np.testing.assert_array_equal(found, expected)
     assert count > 300
-
-
-def test_edges_of_a_square_are_one_pixel_wide():
-    image = np.zeros((40, 40))
-    image[10:30, 10:30] = 200
-    found = weather.find_edges(image, 50, 150)
-    around = np.zeros((40, 40), bool)
-    around[9:31, 9:31] = True
-    around[11:29, 11:29] = False
-    assert found.any() and not (found & ~around).any()
-    assert found[20].sum() == 2 and found[:, 20].sum() == 2
 
 
 def test_levels_are_spread_evenly():
