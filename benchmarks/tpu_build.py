@@ -53,7 +53,7 @@ def check():
         strategy = training.get_strategy(tpu="local")
         print(f"Running on {training.describe(strategy)}.")
     except ValueError as error:
-        print(f"No TPU here: {str(error).splitlines()[-1]}")
+        print(f"No TPU here: {str(error).splitlines()[1]}")
 
 
 def main():

@@ -135,6 +135,7 @@ def make_program(name, part="train", secondary=None):
     data = types.SimpleNamespace(
         image_shape=image_shape,
         num_classes=num_classes,
+        is_embedded=False,
         rescaling={"scale": 1 / 255, "offset": -0.5},
     )
     strategy = Cores()
