@@ -25,7 +25,9 @@ class CompositeLoss(base.Loss):
         secondary: Likewise. At least one of the two must be given. If one is a
             `Groupwise` loss, `y_true` is `(batch, 2)`, a class id and a group
             id, and the other loss gets the class ids.
-        beta: Weight of the secondary loss, at least 0.
+        beta: Weight of the secondary loss, at least 0. The default is
+            for small batches and small networks, too; the guide on losses says
+            when to raise it.
         from_logits: Whether predictions are logits, for both parts. A callable
             without an argument of this name gets the predictions as they are.
         cross_replica: Whether to compute the loss of all replicas' batches
@@ -53,7 +55,7 @@ class CompositeLoss(base.Loss):
         self,
         primary,
         secondary=None,
-        beta=1.0,
+        beta=0.1,
         from_logits=False,
         cross_replica=False,
         name="composite_loss",

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn import datasets
 
 import caltrain_tf as ct
 from tests.losses.cases import batch
@@ -338,3 +339,31 @@ def test_xla_with_cross_replica_says_what_to_change(two_replicas):
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         ct.CompositeLoss(**arguments)
+
+
+def test_the_default_beta_does_not_wreck_a_small_network():
+    x, labels = datasets.load_breast_cancer(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(x))
+    x, labels = x[order], labels[order]
+    x = ((x - x[:285].mean(0)) / x[:285].std(0)).astype("float32")
+
+    def train(*parts):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.layers.Input((30,))])
+        model.add(keras.layers.Dense(32, "relu"))
+        model.add(keras.layers.Dense(2))
+        loss = ct.CompositeLoss(*parts, from_logits=True)
+        model.compile("adam", loss)
+        model.fit(x[:285], labels[:285], epochs=40, verbose=0)
+        logits = model.predict(x[285:], verbose=0)
+        accuracy = np.mean(logits.argmax(1) == labels[285:])
+        error = ct.metrics.calibration_error(
+            logits, labels[285:], from_logits=True, debias=True
+        )
+        return accuracy, error
+
+    accuracy, error = train("focal")
+    composite_accuracy, composite_error = train("focal", "sb_ece")
+    # With beta=1, most of such runs lose more than 0.01.
+    assert composite_accuracy >= accuracy - 0.01
+    assert composite_error < error

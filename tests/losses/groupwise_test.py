@@ -87,7 +87,7 @@ def test_the_other_part_of_a_composite_loss_sees_class_ids(primary):
         np.testing.assert_allclose(
             loss.parts(BOTH, LOGITS, weights), expected, rtol=2e-6
         )
-    swapped = ct.CompositeLoss(part, secondary=primary, from_logits=True)
+    swapped = ct.CompositeLoss(part, primary, 1.0, from_logits=True)
     np.testing.assert_allclose(
         swapped(BOTH, LOGITS),
         part(BOTH, LOGITS) + alone(LABELS, LOGITS),

@@ -48,7 +48,7 @@ def network(normalization=None, dropout=0.0):
 def composite(secondary="sb_ece", **options):
     """NLL and a calibration loss of the global batch."""
     options = {"from_logits": True, "cross_replica": True, **options}
-    return ct.CompositeLoss("nll", secondary, **options)
+    return ct.CompositeLoss("nll", secondary, **{"beta": 1.0, **options})
 
 
 def trainer(strategy=None, make_network=network, loss=None, **options):

@@ -58,7 +58,8 @@ def train(loss, labels):
 # The overall error is smaller than that of each group
 # ----------------------------------------------------
 
-logits = train(ct.CompositeLoss("focal", "sb_ece", from_logits=True), y_train)
+loss = ct.CompositeLoss("focal", "sb_ece", beta=1.0, from_logits=True)
+logits = train(loss, y_train)
 print(
     ct.metrics.groupwise(
         ct.metrics.calibration_error, logits, y_test, names, from_logits=True

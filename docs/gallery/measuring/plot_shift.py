@@ -44,7 +44,7 @@ model = keras.Sequential(
 )
 model.compile(
     keras.optimizers.Adam(3e-3),
-    ct.CompositeLoss("focal", "sb_ece", from_logits=True),
+    ct.CompositeLoss("focal", "sb_ece", beta=1.0, from_logits=True),
     jit_compile=False,
 )
 model.fit(

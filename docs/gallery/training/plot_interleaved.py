@@ -79,7 +79,9 @@ def describe(name, model):
 EPOCHS = 40
 for name, loss in {
     "focal": ct.losses.Focal(from_logits=True),
-    "focal + SB-ECE": ct.CompositeLoss("focal", "sb_ece", from_logits=True),
+    "focal + SB-ECE": ct.CompositeLoss(
+        "focal", "sb_ece", beta=1.0, from_logits=True
+    ),
 }.items():
     model = network()
     model.compile(optimizer(), loss, jit_compile=False)
