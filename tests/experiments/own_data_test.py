@@ -30,17 +30,12 @@ def config_of(name):
     return config
 
 
-@pytest.mark.parametrize("kind", ["folder", "npz"])
-def test_a_run_on_your_own_images(tmp_path, images, kind):
-    if kind == "npz":
-        name = str(tmp_path / "images.npz")
-        np.savez(name, images=images, labels=np.arange(60) % 3)
-    else:
-        name = f"folder:{tmp_path / 'photos'}"
-        for index, image in enumerate(images):
-            path = tmp_path / "photos" / f"class{index % 3}" / f"{index}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(image).save(path)
+def test_a_run_on_a_folder_of_images(tmp_path, images):
+    name = f"folder:{tmp_path / 'photos'}"
+    for index, image in enumerate(images):
+        path = tmp_path / "photos" / f"class{index % 3}" / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
     results = train(config_of(name), str(tmp_path / "run"))
     assert 0 <= results["accuracy"] <= 1
     _, rows, _ = shift.benchmark_run(
@@ -76,7 +71,7 @@ def test_a_run_on_any_images_of_tensorflow_datasets(tmp_path, images):
     assert network.output_shape == (None, 3)
 
 
-def test_a_run_of_a_network_of_keras_applications(tmp_path):
+def test_arrays_and_a_network_of_keras_applications(tmp_path):
     # The smallest images that it takes.
     images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3))
     name = str(tmp_path / "images.npz")
