@@ -103,7 +103,7 @@ def folder(tmp_path_factory):
         ("cifar/train.py", "--primary=focl", "--primary. must be one of 'nll'"),
         ("cifar/train.py", "--secondary=sbece", "Did you mean 'sb_ece'"),
         ("cifar/train.py", "--interleaved", "--interleaved needs a loss"),
-        ("cifar/train.py", "--num_gpus=99", "`num_gpus` must be an integer"),
+        ("cifar/train.py", "--num_gpus=99", "`num_gpus` must be"),
         ("cifar/train.py", "--config.model=wrn-x", "--config.model: A network"),
         ("cifar/train.py", "--config.data.name=digit", "Did you mean 'digits'"),
         ("cifar/train.py", "--config.precision=f8", "--config.precision: "),
