@@ -10,7 +10,7 @@ import sys
 import warnings
 from unittest import mock
 
-from absl import flags, logging
+from absl import app, flags, logging
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPTS = ROOT / "baselines"
@@ -35,6 +35,7 @@ def run_here(script, *arguments):
     """The same in this process, which has TensorFlow ready, to its end."""
     argv = [str(SCRIPTS / script), *map(str, arguments)]
     code, output, errors = 0, io.StringIO(), io.StringIO()
+    app.define_help_flags()  # They stay, as do those of `app` itself.
     defined, verbosity = set(flags.FLAGS), logging.get_verbosity()
     try:
         with (
