@@ -1,6 +1,6 @@
 """Ranks AutoCalibration among all calibrators on many small problems.
 
-    python benchmarks/auto.py [--zoo=FOLDER] [--sets=2] [--models=3]
+    python benchmarks/auto.py [--zoo=FOLDER] [--rows=FILE.csv] [--sets 0 27]
 
 Trains eight classifiers on 27 data sets, those that scikit-learn ships and
 generated ones with 2 to 20 classes. Each calibrator is fitted to the
@@ -12,7 +12,8 @@ the mean NLL, and the seconds of a fit. If probmetrics is installed, its
 calibrators are included. `--zoo` adds a table of networks: .npz files of
 `calibration_logits`, `calibration_labels`, `test_logits` and `test_labels`.
 
-It takes about an hour; `--sets` and `--models` stop after the first few.
+It takes about 40 minutes. `--rows` keeps the measurements in a file, from which
+the same command goes on; `--sets` takes only some of the data sets.
 """
 
 import argparse
@@ -46,6 +47,7 @@ PROBMETRICS = ("ts-mix", "svs", "sms", "logistic", "logistic-mix", "isotonic")
 # Training examples of a generated set; its test split has TEST.
 TRAINING, TEST = 700, 4000
 AUTO = "auto"
+COLUMNS = ["pair", "calibrator", "nll", "errors", "seconds"]
 
 
 def generated(make, count, **options):
@@ -158,9 +160,9 @@ MODELS = {
 }
 
 
-def pairs(num_sets=None, num_models=None):
+def pairs(sets, finished=()):
     """Yields names, then probabilities and labels of both splits."""
-    for name, read in list(SETS.items())[:num_sets]:
+    for name, read in list(SETS.items())[sets]:
         x, y, count = read()
         y = np.asarray(y, np.int64)
         training = TRAINING if len(y) >= TEST else len(y) - 2 * count
@@ -172,7 +174,9 @@ def pairs(num_sets=None, num_models=None):
         )
         scaler = StandardScaler().fit(x[rows[0]])
         x = scaler.transform(x)
-        for kind, make in list(MODELS.items())[:num_models]:
+        for kind, make in MODELS.items():
+            if f"{name}, {kind}" in finished:
+                continue
             model = make().fit(x[rows[0]], y[rows[0]])
             yield (
                 f"{name}, {kind}",
@@ -223,8 +227,7 @@ def losses(probs, labels):
 
 def table(rows):
     """Means over the pairs, the best rank first."""
-    columns = ["pair", "calibrator", "nll", "errors", "seconds"]
-    frame = pd.DataFrame(rows, columns=columns)
+    frame = pd.DataFrame(rows, columns=COLUMNS)
     frame["rank"] = frame.groupby("pair")["nll"].rank()
     found = frame.groupby("calibrator").agg(
         rank=("rank", "mean"),
@@ -243,16 +246,27 @@ def main():
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--zoo", type=pathlib.Path)
-    parser.add_argument("--sets", type=int)
-    parser.add_argument("--models", type=int)
+    parser.add_argument("--rows", type=pathlib.Path)
+    parser.add_argument("--sets", nargs=2, type=int, default=(0, len(SETS)))
     arguments = parser.parse_args()
     rows = []
-    for pair in pairs(arguments.sets, arguments.models):
-        rows += measure(*pair)
-        print(f"{pair[0]}: {rows[-1][2]:.4f}", file=sys.stderr, flush=True)
-    print(f"{len({row[0] for row in rows})} pairs\n\n{table(rows)}")
-    rows = []
-    for path in sorted(arguments.zoo.glob("*.npz")) if arguments.zoo else ():
+    if arguments.rows and arguments.rows.exists():
+        rows = [tuple(row) for row in pd.read_csv(arguments.rows).to_numpy()]
+
+    def add(name, *splits):
+        if any(row[0] == name for row in rows):
+            return
+        rows.extend(measure(name, *splits))
+        print(name, file=sys.stderr, flush=True)
+        if arguments.rows:
+            pd.DataFrame(rows, columns=COLUMNS).to_csv(
+                arguments.rows, index=False
+            )
+
+    for pair in pairs(slice(*arguments.sets), {row[0] for row in rows}):
+        add(*pair)
+    files = sorted(arguments.zoo.glob("*.npz")) if arguments.zoo else []
+    for path in files:
         with np.load(path) as arrays:
             splits = [
                 (
@@ -261,10 +275,13 @@ def main():
                 )
                 for split in ("calibration", "test")
             ]
-        rows += measure(path.stem, *splits)
-        print(path.stem, file=sys.stderr, flush=True)
-    if rows:
-        print(f"\n{len({row[0] for row in rows})} networks\n\n{table(rows)}")
+        add(path.stem, *splits)
+    networks = {path.stem for path in files}
+    for kind, is_network in (("pairs", False), ("networks", True)):
+        chosen = [row for row in rows if (row[0] in networks) == is_network]
+        if chosen:
+            count = len({row[0] for row in chosen})
+            print(f"{count} {kind}\n\n{table(chosen)}\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from sklearn.base import clone
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import scores
-from caltrain_tf.posthoc import affine, base, binary, temperature
+from caltrain_tf.posthoc import affine, base, binary, ensemble, temperature
 from caltrain_tf.posthoc.compare import FEW_CLASSES, NOTHING, out_of_fold
 
 # Examples that a fit of K x K parameters needs at least, for each class.
@@ -27,10 +27,13 @@ class AutoCalibration(base.Calibrator):
     that are closest to temperature scaling where data are few:
 
     - `"structured_matrix"`: `StructuredMatrixScaling`, up to 100 classes;
-    - `"matrix"`: `MatrixScaling`, from 10 examples per class on;
-    - `"isotonic"`: `IsotonicCalibration`, from 50 examples per class on;
-    - `"ts"`, `"structured_vector"`: `TemperatureScaling` and
-      `StructuredVectorScaling`, for more than 100 classes.
+    - `"ts"`: `TemperatureScaling`;
+    - `"ensemble"`: `EnsembleTemperatureScaling`;
+    - `"structured_vector"`: `StructuredVectorScaling`, for more than 100
+      classes;
+    - `"matrix"`: `MatrixScaling`, up to 100 classes, from 10 examples per class
+      on;
+    - `"isotonic"`: `IsotonicCalibration`, from 50 examples per class on.
 
     The chosen calibrator is then fitted to all examples. Order and rule are
     those of the lowest mean rank among many alternatives in
@@ -56,8 +59,6 @@ class AutoCalibration(base.Calibrator):
         >>> logits = 2 * rng.normal(size=(2000, 3))
         >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
         >>> auto = ct.posthoc.AutoCalibration().fit(2 * logits, labels)
-        >>> auto.choice_
-        'structured_matrix'
         >>> print(auto.reason_)
         structured_matrix has a cross-validated NLL of ...
         >>> ct.posthoc.AutoCalibration().fit(logits, labels).choice_
@@ -142,9 +143,10 @@ class AutoCalibration(base.Calibrator):
 # In the order of preference.
 ALL = {
     "structured_matrix": affine.StructuredMatrixScaling(),
-    "matrix": affine.MatrixScaling(),
     "ts": temperature.TemperatureScaling(),
+    "ensemble": ensemble.EnsembleTemperatureScaling(),
     "structured_vector": affine.StructuredVectorScaling(),
+    "matrix": affine.MatrixScaling(),
     "isotonic": binary.IsotonicCalibration(),
 }
 
@@ -152,7 +154,7 @@ ALL = {
 def candidates(num_examples, num_classes):
     """The calibrators for so many examples, those to prefer first."""
     per_class = num_examples / num_classes
-    left_out = {"ts", "structured_vector"}
+    left_out = {"structured_vector"}
     if num_classes > FEW_CLASSES:
         left_out = {"structured_matrix", "matrix"}
     if per_class < PER_CLASS:
