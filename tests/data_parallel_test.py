@@ -11,7 +11,15 @@ SCRIPT = ROOT / "docs" / "gallery" / "training" / "jax_data_parallel.py"
 def test_eight_devices_of_jax_end_in_the_weights_of_one():
     done = subprocess.run(
         [sys.executable, SCRIPT],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            # On a busy machine, eight threads take long to meet, and those of
+            # several steps at once may wait for each other.
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=8 "
+            "--xla_cpu_collective_call_terminate_timeout_seconds=600",
+            "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
+        },
         capture_output=True,
         text=True,
     )

@@ -16,8 +16,8 @@ import sys
 import tempfile
 
 os.environ["KERAS_BACKEND"] = "jax"
-# On a machine with a TPU or GPUs, leave this line out.
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# On a machine with a TPU or GPUs, leave this out.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 # Nothing here needs TensorFlow.
 sys.modules["tensorflow"] = None
 
