@@ -187,6 +187,11 @@ def of_runs():
     return [FLAGS[name].serialize() for name in names if FLAGS[name].present]
 
 
+def overrides():
+    """Returns the keys of the --config.<key> that the user has set."""
+    return config_flags.get_override_values(FLAGS["config"]).keys()
+
+
 def integers(name):
     """Returns the integers of a flag that is a list, or None."""
     if FLAGS[name].value is None:

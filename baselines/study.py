@@ -51,6 +51,11 @@ def read_runs():
     from caltrain_tf.experiments import config as settings
     from caltrain_tf.experiments import shift, study
 
+    varied = {"seed", "loss.primary", "loss.secondary", "interleaved.enabled"}
+    if given := sorted(varied & flags.overrides()):
+        raise ValueError(
+            f"--config.{given[0]} varies in a study: --objectives, --seeds."
+        )
     config, tuned, measured = FLAGS.config, {}, None
     objectives = settings.expand_objectives(FLAGS.objectives, config.data.name)
     if FLAGS.tuned is not None:

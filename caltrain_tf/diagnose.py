@@ -215,7 +215,7 @@ class Diagnosis:
         elif self.num_classes == 2 or not signs:
             signs = {self.confidence > self.accuracy}
         if len(signs) == 2:
-            return "over-confident in some ranges, under-confident in others"
+            return "over- and under-confident, in different ranges"
         return "over-confident" if signs.pop() else "under-confident"
 
     @property
@@ -266,7 +266,7 @@ class Diagnosis:
             probs,
             np.where(correct, 0, 1),
             sample_weight=weight,
-            title=self.verdict.partition(" (")[0],
+            title=None if self.is_calibrated else self.direction.split(",")[0],
         )
 
     def _lines(self):
