@@ -448,6 +448,8 @@ def inner_edges(confidence, num_bins, binning, weight=None):
     order = np.argsort(confidence)
     mass = np.cumsum(in_units(weight[order]))
     ranks = edge_ranks(mass[-1], num_bins)
+    # A rank that is a sum of weights may be off by rounding.
+    ranks = ranks + 1e-9 * mass[-1]
     return confidence[order][np.searchsorted(mass, ranks, side="right")]
 
 

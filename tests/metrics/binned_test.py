@@ -223,3 +223,12 @@ def test_curve_of_class_1_needs_two_classes():
         ValueError, match="binary problem. Received: 10 classes"
     ):
         metrics.reliability_curve(*CASES["calibrated_10"], positive=True)
+
+
+def test_a_rank_that_is_a_sum_of_weights_is_not_moved_by_rounding():
+    probs = np.float32([[0.484375, 0.515625], [0.4375, 0.5625]])
+    # 4/3 + 1 - 1 is below 4/3; either example has a bin of its own.
+    error = metrics.calibration_error(
+        probs, [0, 1], num_bins=3, norm=1, sample_weight=[4, 3]
+    )
+    assert error == pytest.approx((4 * 0.515625 + 3 * 0.4375) / 7)
