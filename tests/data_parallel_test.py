@@ -8,21 +8,28 @@ ROOT = pathlib.Path(__file__).parents[1]
 SCRIPT = ROOT / "docs" / "gallery" / "training" / "jax_data_parallel.py"
 
 
+# Threads for all devices and for their work; with eight, XLA's virtual devices
+# now and then wait for a thread that waits for them.
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "NPROC": "32",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=8 "
+    "--xla_cpu_multi_thread_eigen=false "
+    "--xla_cpu_collective_call_terminate_timeout_seconds=120",
+    "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
+}
+
+
 def test_eight_devices_of_jax_end_in_the_weights_of_one():
-    done = subprocess.run(
-        [sys.executable, SCRIPT],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            # On a busy machine, eight threads take long to meet, and those of
-            # several steps at once may wait for each other.
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8 "
-            "--xla_cpu_collective_call_terminate_timeout_seconds=600",
-            "JAX_CPU_ENABLE_ASYNC_DISPATCH": "false",
-        },
-        capture_output=True,
-        text=True,
-    )
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, SCRIPT],
+            env={**os.environ, **ENVIRONMENT},
+            capture_output=True,
+            text=True,
+        )
+        if "rendezvous" not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     found = re.findall(r"(\w+): (\d+) devices, (\S+), ECE (\S+)", done.stdout)
     assert [row[:2] for row in found] == [
