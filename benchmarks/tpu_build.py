@@ -1,7 +1,7 @@
 """Installs the TPU build of TensorFlow in a new environment and tries it.
 
     python benchmarks/tpu_build.py
-    python benchmarks/tpu_build.py --libtpu=0.0.21 --folder=/tmp/tpu
+    python benchmarks/tpu_build.py --libtpu=0.0.21 --folder=tpu
 
 Plain `tensorflow` has no TPU kernels, and `tensorflow-tpu` takes the newest
 libtpu that it allows, which aborts at `import tensorflow`. This checks a pair
