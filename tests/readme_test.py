@@ -196,6 +196,29 @@ def run(start):
     return run_command
 
 
+@pytest.fixture
+def run_all(run, tmp_path):
+    """Runs commands one after the other in one process: code and output."""
+
+    def run_commands(commands):
+        program = f"""if True:
+            import json, os, shlex
+            from tests.baselines.scripts import run_here
+            for command in {commands!r}:
+                _, script, *rest = shlex.split(os.path.expandvars(command))
+                done = run_here(script.removeprefix("baselines/"), *rest)
+                print()
+                print(json.dumps([done.returncode, done.stdout, done.stderr]))
+        """
+        (tmp_path / "program.py").write_text(program)
+        code, output, errors = run("python program.py")
+        assert code == 0, errors
+        lines = [x for x in output.splitlines() if x.startswith("[")]
+        return list(map(json.loads, lines))
+
+    return run_commands
+
+
 def test_every_command_is_here():
     train = TRAIN.partition(" && ")[2]
     tested = {TRAIN, train, SHIFT, REPORT, PYTEST, *ENDS}
@@ -212,7 +235,7 @@ def test_every_loss_is_in_the_table():
     assert [name for name in names if f"`{name}`" not in README] == []
 
 
-def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
+def test_a_run_is_trained_and_looked_at(start, run, run_all, tmp_path):
     train = f"{TRAIN.partition(' && ')[2]} {TINY}"
     stopped = start(train)
     for line in stopped.stderr:
@@ -239,11 +262,6 @@ def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
 
     study = tmp_path / "studies" / "cifar10"
     shutil.copytree(folder, study / "focal+sb_ece" / "seed0")
-    code, output, errors = run(REPORT)
-    assert code == 0, errors
-    assert "Focal + SB-ECE" in output
-    assert "under shift" in (tmp_path / "report.html").read_text()
-
     arrays = {}
     for split in ("calibration", "test"):
         with np.load(folder / "predictions" / f"{split}.npz") as predictions:
@@ -258,10 +276,12 @@ def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
         corrupted_logits=np.tile(logits[-50:], (2, 5, 1, 1)),
         corrupted_labels=labels[-50:],
     )
-    for command in (CALIBRATE_RUN, CALIBRATE, CALIBRATE_SHIFTED):
-        code, output, errors = run(command)
+    looks = (CALIBRATE_RUN, CALIBRATE, CALIBRATE_SHIFTED, REPORT)
+    for code, output, errors in run_all(looks):
         assert code == 0, errors
         assert "TS-SB-ECE" in output
+    assert "Focal + SB-ECE" in output
+    assert "under shift" in (tmp_path / "report.html").read_text()
 
 
 def test_a_study_is_run_and_reported(run, tmp_path):
@@ -274,23 +294,11 @@ def test_a_study_is_run_and_reported(run, tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
-def test_what_needs_more_says_so_in_one_line(run, tmp_path):
+def test_what_needs_more_says_so_in_one_line(run, run_all):
     # One process for all but the one that needs TF_CONFIG.
     *plain, multi_worker = sorted(ENDS, key=lambda c: "--multi_worker" in c)
-    program = f"""if True:
-        import json, os, shlex
-        from tests.baselines.scripts import run_here
-        for command in {plain!r}:
-            _, script, *rest = shlex.split(os.path.expandvars(command))
-            done = run_here(script.removeprefix("baselines/"), *rest)
-            print(json.dumps([done.returncode, done.stderr]))
-    """
-    (tmp_path / "program.py").write_text(program)
-    code, output, errors = run("python program.py")
-    assert code == 0, errors
-    lines = output.splitlines()[-len(plain) :]
-    for command, line in zip(plain, lines, strict=True):
-        code, errors = json.loads(line)
+    for command, end in zip(plain, run_all(plain), strict=True):
+        code, _, errors = end
         assert code == 1
         # The cause of an error may follow it.
         assert len(errors.splitlines()) <= 2, errors

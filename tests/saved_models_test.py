@@ -61,8 +61,6 @@ for calibrator in (
     ct.posthoc.VectorScaling(),
     ct.posthoc.MatrixScaling(),
     ct.posthoc.DirichletCalibration(),
-    ct.posthoc.StructuredVectorScaling(),
-    ct.posthoc.StructuredMatrixScaling(),
     ct.posthoc.ConformalSets("raps", k_reg=1, randomized=False),
 ):
     name = type(calibrator).__name__
