@@ -44,8 +44,7 @@ def load(path):
         path: Path of the JSON file.
 
     Returns:
-        A fitted object of the class that was saved. A file with numbers
-        that no fit finds, such as a negative temperature, is an error.
+        A fitted object of the class that was saved.
     """
     return read_file(path, {**CALIBRATORS, "ConformalSets": ConformalSets})
 

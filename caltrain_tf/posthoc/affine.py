@@ -152,18 +152,6 @@ class AffineCalibrator(base.Calibrator):
         layer.set_weights([self.scale_, self.bias_])
         return layer
 
-    def _check_fitted_values(self):
-        bias = (self.num_classes_,)
-        scale = bias * 2 if self.kind == "matrix" else bias
-        for name, expected in (("bias_", bias), ("scale_", scale)):
-            if np.shape(getattr(self, name)) != expected:
-                raise ValueError(
-                    f"`{name}` must have the shape {expected}. Received: "
-                    f"{name}.shape={np.shape(getattr(self, name))}"
-                )
-        for name in set(self.fitted_names) - {"bias_", "scale_"}:
-            checks.number(name, getattr(self, name), low=0, closed=True)
-
 
 class TemperedCalibrator(AffineCalibrator):
     """An affine map that is regularised towards temperature scaling.
@@ -424,11 +412,6 @@ class StructuredCalibrator(AffineCalibrator):
         return super()._layer(
             temperature=self.temperature_, centred=self.centred_, **options
         )
-
-    def _check_fitted_values(self):
-        super()._check_fitted_values()
-        checks.number("temperature_", self.temperature_, low=0)
-        checks.choice("centred_", self.centred_, (0, 1))
 
 
 class StructuredVectorScaling(StructuredCalibrator):

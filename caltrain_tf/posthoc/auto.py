@@ -65,7 +65,7 @@ class AutoCalibration(base.Calibrator):
         'none'
     """
 
-    fitted_names = ("choice_", "nll_", "reason_", "state_")
+    fitted_names = ("choice_", "nll_", "reason_")
 
     def __init__(
         self,
@@ -104,27 +104,17 @@ class AutoCalibration(base.Calibrator):
             self.calibrator_.temperature_ = 1.0
         self.calibrator_.num_classes_ = data.num_classes
 
-    @property
-    def state_(self):
-        """The chosen calibrator as JSON, for `save`."""
-        calibrator = self.calibrator_
-        names = (*calibrator.fitted_names, "num_classes_")
-        return {
-            "class": type(calibrator).__name__,
-            "options": calibrator.get_params(),
-            "fitted": {
-                name: np.asarray(getattr(calibrator, name)).tolist()
-                for name in names
-            },
-        }
+    def _state(self):
+        fitted = {"calibrator_": self.calibrator_._state()}
+        for name in self.fitted_names:
+            fitted[name] = getattr(self, name)
+        return {**super()._state(), "fitted": fitted}
 
     def _restore(self, fitted):
-        state = fitted["state_"]
         kinds = {type(each).__name__: type(each) for each in ALL.values()}
-        self.calibrator_ = kinds[state["class"]](**state["options"])
-        self.calibrator_._restore(state["fitted"])
+        self.calibrator_ = base.read_state(fitted["calibrator_"], kinds)
         self.num_classes_ = self.calibrator_.num_classes_
-        for name in ("choice_", "nll_", "reason_"):
+        for name in self.fitted_names:
             setattr(self, name, fitted[name])
 
     def __repr__(self):

@@ -1,9 +1,7 @@
 """Base classes of calibrators and prediction sets, and their JSON files."""
 
-import functools
 import json
 import pathlib
-import sys
 import warnings
 
 import keras
@@ -23,64 +21,42 @@ FEWEST_PROBABILITIES = 10
 class Data:
     """Examples in one or many batches, which every pass reads again.
 
-    Args:
-        batches: `inputs.Examples`, or a function that returns an iterator of
-            them.
-        from_probs: Whether the predictions are probabilities.
+    `read` returns an iterator of the `inputs.Examples` of one pass.
     """
 
-    def __init__(self, batches, from_probs):
-        self.batches = batches if callable(batches) else lambda: [batches]
-        self.from_probs = from_probs
-        first = next(iter(self.batches()), None)
-        if first is None:
-            raise ValueError(
-                "`logits` must hold at least one batch with an example that "
-                "counts. Received: none"
-            )
-        self.num_classes = max(first.predictions.shape[1], 2)
-
-    def each(self, function):
-        """Yields `function(logits, labels)` and weights, for each batch.
-
-        Args:
-            function: Gets logits `(m, K)` and labels `(m,)`, which it must not
-                change, and returns a tuple of arrays of m elements. Called from
-                several threads at once for large batches.
-        """
-        for examples in self.batches():
-            results = examples.map(
-                lambda block, labels: function(
-                    to_logits(block, self.from_probs), labels
-                )
-            )
-            weights = examples.weight
-            if weights is None:
-                weights = np.ones(len(results[0]))
-            yield results, weights
+    def __init__(self, read, from_probs):
+        self.read, self.from_probs = read, from_probs
 
     def map(self, function):
-        """The arrays of `each` for all examples, followed by the weights."""
-        parts = [(*arrays, w) for arrays, w in self.each(function)]
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+        """The arrays of `function(logits, labels)`, followed by the weights.
 
-    def mean(self, function):
-        """Weighted means of the arrays, in float64."""
-        total, mass = 0.0, 0.0
-        for arrays, weights in self.each(function):
-            total = total + np.array([weights @ array for array in arrays])
-            mass += weights.sum()
-        return total / mass
+        It gets logits `(m, K)` and labels `(m,)`, which it must not change, and
+        returns a tuple of arrays `(m,)`. Several threads may call it.
+        """
+
+        def of_block(block, labels):
+            return function(to_logits(block, self.from_probs), labels)
+
+        parts, sizes = [], set()
+        for examples in self.read():
+            arrays = examples.map(of_block)
+            parts.append((*arrays, weights_of(examples, len(arrays[0]))))
+            sizes.add(max(examples.predictions.shape[1], 2))
+        if len(sizes) != 1:
+            raise ValueError(
+                "`logits` must hold at least one batch with an example that "
+                "counts, and all batches the same number of classes. "
+                f"Received: {sorted(sizes)} classes"
+            )
+        (self.num_classes,) = sizes
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
     def whole(self):
         """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
-        (examples,) = self.batches()
-        predictions, labels = examples.whole()
-        weights = examples.weight
-        if weights is None:
-            weights = np.ones(len(labels))
-        logits = to_logits(predictions, self.from_probs)
-        return logits, labels, weights / weights.sum()
+        (examples,) = self.read()
+        found = whole(examples, self.from_probs)
+        self.num_classes = found[0].shape[1]
+        return found
 
 
 class PostHoc(BaseEstimator):
@@ -95,9 +71,8 @@ class PostHoc(BaseEstimator):
     - `(..., L)` with `multi_label=True`: L independent binary problems, which
       share one fit. Labels: 0 or 1, `(..., L)`.
 
-    A subclass lists the attributes that a fit sets in `fitted_names` and
-    defines `_fit`, `_layer` and `_check_fitted_values`. Its constructor names
-    all options. Every subclass has the options below.
+    A subclass lists the attributes that a fit sets in `fitted_names`, and
+    defines `_fit` and `_layer`.
 
     Args:
         from_probs: Whether predictions are probabilities instead of logits,
@@ -134,29 +109,25 @@ class PostHoc(BaseEstimator):
         Returns:
             The object itself.
         """
-        is_stream = is_dataset(logits) or (
-            labels is None and holds_batches(logits)
-        )
-        if is_stream and self.takes_batches:
-            examples = functools.partial(self._batches, logits)
-            is_twofold = labels is not None or sample_weight is not None
-            if is_twofold or hasattr(logits, "__next__"):
+        is_one = labels is not None or hasattr(logits, "__array__")
+        is_iterable = callable(logits) or hasattr(logits, "__iter__")
+        if self.takes_batches and is_iterable and not is_one:
+            if sample_weight is not None or hasattr(logits, "__next__"):
                 raise ValueError(
-                    "`labels` and `sample_weight` must be left out for "
-                    "batches, and `logits` must be an iterable that can be "
+                    "`logits` must be batches with their weights that can be "
                     "read several times, such as a dataset or a list. "
                     f"Received: {type(logits).__name__}"
                 )
+            data = Data(lambda: self._batches(logits), self.from_probs)
         else:
             examples = self._read(logits, labels, sample_weight)
-        data = Data(examples, self.from_probs)
+            data = Data(lambda: [examples], self.from_probs)
         self._fit(data)
         self.num_classes_ = data.num_classes
         return self
 
     def _batches(self, batches):
         """Yields the `inputs.Examples` of one pass."""
-        classes = None
         batches = batches() if callable(batches) else batches
         for number, batch in enumerate(batches):
             if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
@@ -167,24 +138,18 @@ class PostHoc(BaseEstimator):
                 )
             try:
                 examples = self._read(*batch, may_be_empty=True)
-                received = examples.predictions.shape[1]
-                if classes not in (None, received):
-                    raise ValueError(
-                        f"`logits` must have {classes} classes, as before. "
-                        f"Received: {received} classes"
-                    )
             except ValueError as error:
                 raise ValueError(f"In batch {number}: {error}") from error
-            classes = received
             if examples.counts is None or examples.counts.any():
                 yield examples
 
     def _read(self, logits, labels=None, sample_weight=None, **options):
         """`inputs.Examples` of predictions."""
-        if is_dataset(logits):
+        if hasattr(logits, "element_spec"):  # A `tf.data.Dataset`.
             raise ValueError(
                 "`logits` must be an array: only the fit of TemperatureScaling "
-                "takes batches. Map the layer of `as_layer()` over a dataset. "
+                "takes batches, which hold labels and weights. Map the layer "
+                "of `as_layer()` over a dataset. "
                 f"Received: {type(logits).__name__}"
             )
         examples = inputs.read(
@@ -228,13 +193,18 @@ class PostHoc(BaseEstimator):
         """Writes a JSON file that `ct.posthoc.load` reads.
 
         Args:
-            path: Path of the file. It never holds an incomplete file, because
-                the file is written under another name and then renamed.
+            path: Path of the file. It never holds an incomplete file.
         """
         check_is_fitted(self, "num_classes_")
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
+        content = {"format": FORMAT, "version": VERSION, **self._state()}
+        path = pathlib.Path(path)
+        temporary = path.with_name(f"{path.name}.tmp")
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        temporary.replace(path)
+
+    def _state(self):
+        """What a file holds."""
+        return {
             "class": type(self).__name__,
             "options": self.get_params(),
             "fitted": {
@@ -242,23 +212,14 @@ class PostHoc(BaseEstimator):
                 for name in (*self.fitted_names, "num_classes_")
             },
         }
-        path = pathlib.Path(path)
-        temporary = path.with_name(f"{path.name}.tmp")
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        temporary.replace(path)
 
     def _restore(self, fitted):
         """Sets what a fit has found, as it is in a file."""
-        names = {*self.fitted_names, "num_classes_"}
-        if set(fitted) != names:
-            raise ValueError(f"{sorted(fitted)} should be {sorted(names)}")
-        for name, value in fitted.items():
-            array = np.asarray(value)
-            if array.dtype.kind not in "fi" or not np.all(np.isfinite(array)):
-                raise ValueError(f"{name}={value!r} should be finite numbers")
-            setattr(self, name, array if array.ndim else array.item())
-        checks.count("num_classes_", self.num_classes_, low=2)
-        self._check_fitted_values()
+        for name in (*self.fitted_names, "num_classes_"):
+            value = np.asarray(fitted[name], np.float64)
+            if not np.all(np.isfinite(value)):
+                raise ValueError(f"{name} should be finite numbers")
+            setattr(self, name, value if value.ndim else fitted[name])
 
     def set_params(self, **params):
         """Sets options, checked as the constructor checks them."""
@@ -421,19 +382,23 @@ def to_logits(predictions, from_probs):
     return np.log(np.maximum(predictions, inputs.SMALLEST_CALIBRATED))
 
 
-def is_dataset(values):
-    """Whether it is a `tf.data.Dataset`, without importing TensorFlow."""
-    tensorflow = sys.modules.get("tensorflow")
-    return tensorflow is not None and isinstance(
-        values, tensorflow.data.Dataset
-    )
+def whole(examples, from_probs):
+    """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
+    predictions, labels = examples.whole()
+    weights = weights_of(examples, len(labels))
+    return to_logits(predictions, from_probs), labels, weights / weights.sum()
 
 
-def holds_batches(values):
-    """Whether it is a function, or an iterable that is no array."""
-    if isinstance(values, str | bytes | dict) or hasattr(values, "__array__"):
-        return False
-    return callable(values) or hasattr(values, "__iter__")
+def weights_of(examples, count):
+    """Weights `(n,)` of those that count."""
+    return np.ones(count) if examples.weight is None else examples.weight
+
+
+def number_or_none(name, value):
+    """Checks a number >= 0, or None."""
+    if value is None:
+        return None
+    return checks.number(name, value, low=0, closed=True)
 
 
 def folds(labels, num_folds, seed=0):
@@ -451,6 +416,13 @@ def folds(labels, num_folds, seed=0):
         return list(splitter.split(np.zeros(len(labels)), labels))
 
 
+def read_state(state, classes):
+    """The object of a `_state`, of one of the classes by name."""
+    calibrator = classes[state["class"]](**state["options"])
+    calibrator._restore(state["fitted"])
+    return calibrator
+
+
 def read_file(path, classes):
     """Reads what `save` wrote, of one of the classes by name."""
     try:
@@ -458,14 +430,12 @@ def read_file(path, classes):
         kind = content["format"], content["version"]
         if kind != (FORMAT, VERSION):
             raise ValueError(f"{kind} should be {(FORMAT, VERSION)}")
-        calibrator = classes[content["class"]](**content["options"])
-        calibrator._restore(content["fitted"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return read_state(content, classes)
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             "`path` must be a file that `save` of this version wrote. "
             f"Received: {path}, where {type(error).__name__}: {error}"
         ) from error
-    return calibrator
 
 
 def _activation_of(output):

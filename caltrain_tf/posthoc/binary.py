@@ -72,15 +72,6 @@ class BinaryCalibrator(base.Calibrator):
     def _layer_weights(self):
         return [getattr(self, name) for name in self.fitted_names]
 
-    def _check_fitted_values(self):
-        curves = self.num_classes_ if self.num_classes_ > 2 else 1
-        shapes = {np.shape(getattr(self, name)) for name in self.fitted_names}
-        if len(shapes) > 1 or shapes.pop()[:1] != (curves,):
-            raise ValueError(
-                f"{', '.join(self.fitted_names)} must have the shape of "
-                f"{curves} curves"
-            )
-
 
 class PlattScaling(BinaryCalibrator):
     """Logistic regression on the logit: `sigmoid(a z + b)`.
@@ -180,11 +171,6 @@ class BetaCalibration(BinaryCalibrator):
     def _curve(self, odds, a, b, c):
         return a * log_expit(odds) - b * log_expit(-odds) + c
 
-    def _check_fitted_values(self):
-        super()._check_fitted_values()
-        if min(self.a_.min(), self.b_.min()) < 0:
-            raise ValueError("`a_` and `b_` must not be negative")
-
 
 class IsotonicCalibration(BinaryCalibrator):
     """The non-decreasing curve with the smallest squared error.
@@ -245,13 +231,6 @@ class IsotonicCalibration(BinaryCalibrator):
 
     def _layer_weights(self):
         return self.x_, logit(self.y_)
-
-    def _check_fitted_values(self):
-        super()._check_fitted_values()
-        if np.any(np.diff(self.x_) < 0) or np.any(np.diff(self.y_) < 0):
-            raise ValueError("`x_` and `y_` must not decrease")
-        if self.y_.min() <= 0 or self.y_.max() >= 1:
-            raise ValueError("`y_` must be in (0, 1)")
 
 
 def log_odds(logits):

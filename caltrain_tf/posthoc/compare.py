@@ -95,7 +95,7 @@ def compare(
     }
     reader = temperature.TemperatureScaling(**options)
     examples = reader._read(logits, labels, sample_weight)
-    logits, labels, weights = base.Data(examples, from_probs).whole()
+    logits, labels, weights = base.whole(examples, from_probs)
     if cv > len(labels):
         raise ValueError(
             "`cv` must not be larger than the number of rows. "

@@ -187,9 +187,6 @@ class ConformalSets(base.PostHoc):
             **options,
         )
 
-    def _check_fitted_values(self):
-        checks.number("threshold_", self.threshold_, low=0, closed=True)
-
 
 def uniform_of_rows(predictions, seed):
     """A number in [0, 1) for each row, made of its contents and the seed.

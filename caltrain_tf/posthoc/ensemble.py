@@ -80,16 +80,6 @@ class EnsembleTemperatureScaling(base.Calibrator):
             **options,
         )
 
-    def _check_fitted_values(self):
-        checks.number("temperature_", self.temperature_, low=0)
-        weights = self.weights_
-        is_mixture = np.shape(weights) == (3,) and np.min(weights) >= 0
-        if not is_mixture or abs(np.sum(weights) - 1) > 1e-6:
-            raise ValueError(
-                "`weights_` must hold three numbers >= 0 that sum to 1. "
-                f"Received: weights_={weights}"
-            )
-
 
 def mixture_weights(logs, counts):
     """The weights of the most likely mixture, `(parts,)`.

@@ -230,7 +230,7 @@ def test_repr_says_what_a_fit_found(name, data, fitted):
     shown = repr(fitted(name))
     assert all(f"{each}=" in shown for each in fitted(name).fitted_names)
     if name == "ts_sb_ece":
-        temperature = f"{fitted(name).temperature_:.5f}"
+        temperature = f"{fitted(name).temperature_:.6f}".rstrip("0")
         assert shown.startswith(
             "TemperatureScaling(num_bins=10, objective='sb_ece', "
             f"temperature_={temperature}"
