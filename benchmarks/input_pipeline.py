@@ -79,7 +79,9 @@ def imagenet_records(folder):
         return image, 0
 
     def shuffle_buffer(epoch):
-        paths = tf.data.Dataset.from_tensor_slices([f.path for f in files])
+        paths = tf.data.Dataset.from_tensor_slices(
+            [path for path, _, _ in files]
+        )
         dataset = paths.shuffle(NUM_FILES, seed=epoch).interleave(
             tf.data.TFRecordDataset,
             cycle_length=16,
@@ -121,7 +123,7 @@ def _write_records(folder, size):
         with tf.io.TFRecordWriter(path) as writer:
             for index in range(take):
                 writer.write(encoded[(number + index) % len(encoded)])
-        files.append(imagenet.File(path, number * take, 0, take))
+        files.append((path, 0, take))
     return files
 
 

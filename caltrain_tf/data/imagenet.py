@@ -5,8 +5,8 @@ resizing are those of Uncertainty Baselines; pixels are then rounded to uint8,
 like those of stored images.
 """
 
+import functools
 import os
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,33 +22,12 @@ _NUM_CORES = os.cpu_count()
 _BLOCK_SIZE = 8192
 
 
-class File(NamedTuple):
-    """A part of a record file: `take` examples after the first `skip`."""
-
-    path: str
-    # The place of the first of them in the split.
-    place: int
-    skip: int
-    take: int
-
-
-def record_files(split):
-    """Returns the files of a split of TensorFlow Datasets."""
-    files, place = [], 0
-    for file in split.file_instructions:
-        files.append(File(str(file.filename), place, file.skip, file.take))
-        place += file.take
-    return files
-
-
 class StoredImages:
     """Batches of images for evaluation, read in the order of the files.
 
-    Args:
-        size: The number of examples.
-        read: Function from `start` and `stop` to a dataset of (place, record),
-            with the places from `start` to `stop` in any order.
-        decode: Function from a record to (uint8 image, label).
+    `read` is a function from `start` and `stop` to a dataset of (place, record)
+    with these places in any order, and `decode` one from a record to (uint8
+    image, label).
     """
 
     def __init__(self, size, read, decode):
@@ -75,9 +54,8 @@ class StoredImages:
         dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
         image = dataset.element_spec[0]
         black = tf.zeros(image.shape, image.dtype), 0, np.int64(self.size)
-        padding = tf.data.Dataset.from_tensors(black).repeat(
-            share - (stop - start)
-        )
+        padding = tf.data.Dataset.from_tensors(black)
+        padding = padding.repeat(share - (stop - start))
         return dataset.concatenate(padding).batch(rows, drop_remainder=True)
 
 
@@ -90,11 +68,8 @@ class JpegRecords(StoredImages):
     block does not depend on what was read before, so an epoch can start at any
     step after reading at most one block.
 
-    Args:
-        files: A list of `File`.
-        parse: Function from a record to (encoded image, label).
-        image_size: Height and width of the images.
-        block_size: Approximate number of examples that are shuffled together.
+    `files` are as in `read_records`, and `parse` is a function from a record to
+    (encoded image, label).
     """
 
     def __init__(self, files, parse, image_size, block_size=_BLOCK_SIZE):
@@ -102,9 +77,9 @@ class JpegRecords(StoredImages):
             encoded, label = parse(record)
             return central_crop(encoded, image_size), label
 
-        size = sum(file.take for file in files)
-        super().__init__(size, reader(files), decode)
-        self._files = files
+        size = sum(take for _, _, take in files)
+        super().__init__(size, functools.partial(read_records, files), decode)
+        self._columns = _columns(files)
         self._parse = parse
         self._image_size = image_size
         self._files_per_block = max(1, round(block_size * len(files) / size))
@@ -114,74 +89,70 @@ class JpegRecords(StoredImages):
         index, count = shard
         rows = batch_size // count
         share = rows * (self.size // batch_size)
-        block_key, crop_key = rng.integers(2**60, size=2)
-        files = [self._files[i] for i in rng.permutation(len(self._files))]
-        files = _cut(files, index * share, (index + 1) * share)
-        records = self._shuffled(files, block_key, start=first_step * rows)
+        shuffle_seed, crop_seed = rng.integers(1, 2**31 - 1, size=2)
+        order = rng.permutation(len(self._columns[0]))
+        columns = [column[order] for column in self._columns]
+        columns = _cut(columns, index * share, (index + 1) * share)
+        # The block of the first step, and the examples before it.
+        length = self._files_per_block
+        begins = np.arange(0, len(columns[0]), length)
+        sizes = np.add.reduceat(columns[-1], begins)
+        start = first_step * rows
+        first = np.searchsorted(np.cumsum(sizes), start, side="right")
+
+        def block(begin):
+            # The seed of this function alone; `shuffle` would otherwise depend
+            # on TensorFlow's global seed.
+            tf.random.set_seed(shuffle_seed)
+            files = slice(begin, begin + length)
+            records = _read([tf.constant(column)[files] for column in columns])
+            return records.shuffle(sizes.max(), begin, False)
 
         def example(place, record):
             encoded, label = self._parse(record)
-            seed = tf.stack([crop_key, place])
+            seed = tf.stack([crop_seed, place])
             image = random_crop(encoded, self._image_size, seed)
             return image, tf.cast(label, tf.int32)
 
-        dataset = records.map(example, num_parallel_calls=_NUM_CORES)
+        blocks = tf.data.Dataset.from_tensor_slices(begins[first:])
+        records = blocks.flat_map(block).skip(start - sizes[:first].sum())
+        dataset = records.prefetch(_BLOCK_SIZE).map(
+            example, num_parallel_calls=_NUM_CORES
+        )
         return dataset.batch(rows, drop_remainder=True)
 
-    def _shuffled(self, files, key, start):
-        """Returns (place, record) of all files, from the `start`-th on."""
-        columns = _columns(files)
-        begins = np.arange(0, len(files), self._files_per_block)
-        ends = np.cumsum(np.add.reduceat(columns[-1], begins))
-        first = int(np.searchsorted(ends, start, side="right"))
-        skipped = int(ends[first - 1]) if first else 0
 
-        def block(begin):
-            chosen = slice(begin, begin + self._files_per_block)
-            return (
-                _read([tf.constant(column)[chosen] for column in columns])
-                .batch(self.size)
-                .map(shuffle)
-                .unbatch()
-            )
-
-        def shuffle(places, records):
-            # `Dataset.shuffle` would also depend on TensorFlow's global seed.
-            order = tf.random.experimental.stateless_shuffle(
-                tf.range(tf.size(places)), [key, places[0]], alg="philox"
-            )
-            return tf.gather(places, order), tf.gather(records, order)
-
-        blocks = tf.data.Dataset.from_tensor_slices(begins).skip(first)
-        records = blocks.flat_map(block).skip(start - skipped)
-        return records.prefetch(_BLOCK_SIZE)
+def record_files(split):
+    """Returns the `files` of a split of TensorFlow Datasets."""
+    files = split.file_instructions
+    return [(str(file.filename), file.skip, file.take) for file in files]
 
 
-def reader(files):
-    """Returns the `read` of `StoredImages` for record files."""
-    return lambda start, stop: _read(_columns(_cut(files, start, stop)))
+def read_records(files, start, stop):
+    """Returns (place, record) of the examples from start to stop.
 
-
-def _cut(files, start, stop):
-    """Returns the parts of files that hold the examples from start to stop."""
-    kept, position = [], 0
-    for path, place, skip, take in files:
-        first, last = max(start - position, 0), min(stop - position, take)
-        if first < last:
-            kept.append(File(path, place + first, skip + first, last - first))
-        position += take
-    return kept
+    `files` is a list of (path, skip, take): of each record file, `take`
+    examples after the first `skip`. The order is that of TensorFlow Datasets.
+    """
+    return _read(_cut(_columns(files), start, stop))
 
 
 def _columns(files):
-    paths = np.array([file.path for file in files], str)
-    numbers = np.array([file[1:] for file in files], np.int64)
-    return paths, *numbers.reshape(-1, 3).T
+    """Returns the paths, the place of each first example, skips and takes."""
+    paths, skips, takes = map(np.array, zip(*files, strict=True))
+    return paths, np.cumsum(takes) - takes, skips, takes
+
+
+def _cut(columns, start, stop):
+    """Returns the parts of files that hold the examples from start to stop."""
+    paths, places, skips, takes = columns
+    begins = np.cumsum(takes) - takes
+    first, last = (np.clip(at - begins, 0, takes) for at in (start, stop))
+    cut = paths, places + first, skips + first, last - first
+    return [column[first < last] for column in cut]
 
 
 def _read(columns):
-    """Returns (place, record) in the order of TensorFlow Datasets."""
-
     def records(path, place, skip, take):
         return (
             tf.data.TFRecordDataset(path).skip(skip).take(take).enumerate(place)

@@ -303,7 +303,8 @@ class StoredSets(_Sets):
                 image = imagenet.resize(image, shape)
             return image, example["label"]
 
-        read = imagenet.reader(imagenet.record_files(split))
+        files = imagenet.record_files(split)
+        read = functools.partial(imagenet.read_records, files)
         return imagenet.StoredImages(split.num_examples, read, decode)
 
 

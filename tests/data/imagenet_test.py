@@ -6,7 +6,7 @@ import tensorflow as tf
 from PIL import Image
 
 from caltrain_tf.data import imagenet
-from caltrain_tf.data.imagenet import File, JpegRecords
+from caltrain_tf.data.imagenet import JpegRecords
 from tests.data.conftest import jpeg_file
 
 # The examples of each file; of two files not all are used.
@@ -113,7 +113,7 @@ def files(tmp_path_factory):
             for _ in range(take):
                 writer.write(b"%03d" % label + image)
                 label += 1
-        files.append(File(path, label - take, skip, take))
+        files.append((path, skip, take))
     return files
 
 
@@ -152,7 +152,7 @@ def test_a_host_reads_only_its_own_files(files):
     hosts, reads = 2, 0
     for missing in (0, 2, 5):
         rest = list(files)
-        rest[missing] = files[missing]._replace(path="missing.tfrecord")
+        rest[missing] = ("missing.tfrecord", *files[missing][1:])
         records = JpegRecords(rest, parse, 8)
         for host in range(hosts):
             try:
@@ -178,14 +178,14 @@ def test_what_is_skipped_is_not_decoded(files, tmp_path):
     whole = train_labels(records)
     early = set(np.ravel(whole[:6]))
     damaged = []
-    for file in files:
-        path = str(tmp_path / file.path.split("/")[-1])
+    for old, skip, take in files:
+        path = str(tmp_path / old.split("/")[-1])
         with tf.io.TFRecordWriter(path) as writer:
-            for record in tf.data.TFRecordDataset(file.path):
+            for record in tf.data.TFRecordDataset(old):
                 record = record.numpy()
                 bad = int(record[:3]) in early
                 writer.write(record[:3] + b"no JPEG" if bad else record)
-        damaged.append(file._replace(path=path))
+        damaged.append((path, skip, take))
     records = JpegRecords(damaged, parse, 8)
     assert train_labels(records, first_step=6) == whole[6:]
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -258,20 +258,16 @@ def test_evaluation_has_every_example_once(files, hosts):
 
 def test_the_order_of_evaluation_is_that_of_tensorflow_datasets(files):
     whole = JpegRecords(files, parse, 8).eval_batches(48, (0, 1))
-    expected = tf.data.Dataset.from_tensor_slices(
-        [list(map(str, column)) for column in zip(*files, strict=True)][0]
-    ).enumerate()
-    skips, takes = (
-        tf.constant([file[index] for file in files], tf.int64)
-        for index in (2, 3)
+    columns = tuple(map(np.array, zip(*files, strict=True)))
+    expected = (
+        tf.data.Dataset.from_tensor_slices(columns)
+        .interleave(
+            lambda path, skip, take: (
+                tf.data.TFRecordDataset(path).skip(skip).take(take)
+            ),
+            cycle_length=16,
+            block_length=16,
+        )
+        .map(lambda record: parse(record)[1])
     )
-    expected = expected.interleave(
-        lambda number, path: (
-            tf.data.TFRecordDataset(path)
-            .skip(skips[number])
-            .take(takes[number])
-        ),
-        cycle_length=16,
-        block_length=16,
-    ).map(lambda record: parse(record)[1])
     assert labels_of(whole)[0] == [int(label) for label in expected]
