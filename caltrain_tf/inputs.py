@@ -11,7 +11,6 @@ arrays of exact metrics and calibrators. Behind either there are n examples of
 K >= 2 classes.
 """
 
-import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -30,13 +29,11 @@ SMALLEST_PROBABILITY = 1e-7
 SMALLEST_FLOAT16_PROBABILITY = 2.0**-14
 # How much of the uniform distribution is mixed in before taking an entropy.
 ENTROPY_SMOOTHING = 1e-5
-# Smaller probabilities, such as the zeros of a random forest, are raised to
-# this before a calibrator takes their logarithm. It is small enough for the
-# tails of a softmax in float32, which tell temperatures apart, and large enough
-# that one zero does not outweigh all other examples.
+# Calibrators raise smaller probabilities to this. It keeps the tails of a
+# softmax in float32, which tell temperatures apart, and one zero does not
+# outweigh all other examples.
 SMALLEST_CALIBRATED = 1e-12
-# Blocks of arrays: large enough that the cost of calls and thread switches does
-# not matter, small enough for a cache.
+# Blocks of arrays fit into a cache.
 BLOCK_BYTES = 4 * 1024 * 1024
 # Its exponential is 0, and products with it are finite.
 LOWEST_LOGIT = -1e4
@@ -54,23 +51,15 @@ class Batch(NamedTuple):
     """
 
     labels: Any  # Class ids `(n,)`, or label distributions `(n, K)`.
-    predictions: Any  # Probabilities, or finite logits, `(n, K)`.
-    # `(n,)`, scaled so that the weights that are not 0 have a mean of 1.
-    weight: Any
+    predictions: Any  # Probabilities, or finite logits; NaN in invalid rows.
+    weight: Any  # `(n,)`; the weights that are not 0 have a mean of 1.
     sample_weight: Any  # `(n,)` as given, and 0 where masked or ignored.
-    # `(n,)`, 0 where a Keras mask or `ignore_class` leaves an example out, else
-    # 1; None without either.
-    mask: Any
-    valid: (
-        Any  # `(n,)`, False where invalid; None if all are known to be valid.
-    )
+    mask: Any  # `(n,)`, 0 where masked or ignored, else 1.
     given: Any  # Labels and predictions, `(n, 1)` if binary, for other losses.
     shape: Any  # The shape `(...)` of the examples, to restore for results.
     from_logits: bool
     cross_replica: bool  # Whether sums are over the batches of all replicas.
-    # The smallest number whose logarithm is taken or that is divided by, so
-    # that gradients are finite in the precision of the predictions.
-    smallest: float
+    smallest: float  # The smallest number whose logarithm is taken.
     groups: Any = None  # Group ids `(n,)`, if there are groups.
 
     @property
@@ -159,7 +148,7 @@ def standardize(
     Invalid values are never silent. In eager mode they raise an error that
     names the row. A graph on CPU or GPU raises `InvalidArgumentError`, as
     Keras' own losses do. Under XLA and JAX's `jit`, where nothing can raise,
-    `nan_where_invalid` turns the loss into NaN.
+    the predictions of the example, and therefore the loss, become NaN.
     """
     if isinstance(y_true, Batch):
         return y_true
@@ -183,8 +172,14 @@ def standardize(
         groups = ops.reshape(ops.cast(y_true[..., 1], "float32"), (-1,))
         y_true = y_true[..., 0]
     labels, predictions, shape = _flatten(y_true, y_pred, multi_label)
+    if from_logits and predictions.shape[-1] > 1:
+        known = _to_numpy_if_known(predictions)
+        if known is not None and checks.are_probabilities(known):
+            checks.warn(_PROBABILITIES.format("y_pred"))
 
-    if mask is not None:
+    if mask is None:
+        mask = ops.ones_like(predictions[:, 0])
+    else:
         mask = _per_example("mask", mask, shape)
     if ignore_class is not None:
         if len(labels.shape) != 1:
@@ -192,56 +187,52 @@ def standardize(
                 "`ignore_class` needs class ids as labels. Received: "
                 f"y_true.shape={tuple(y_true.shape)}, {ignore_class=}"
             )
-        counts = ops.cast(labels != ignore_class, "float32")
-        mask = counts if mask is None else mask * counts
-    weight = mask
+        mask = mask * ops.cast(labels != ignore_class, "float32")
+    weight = scaled = mask
     if sample_weight is not None:
         weight = _per_example("sample_weight", sample_weight, shape)
         known = _to_numpy_if_known(weight)
         if known is not None:
             _check_weight(known)
-        weight = weight if mask is None else weight * mask
-    if from_logits and predictions.shape[-1] > 1:
-        known = _to_numpy_if_known(predictions)
-        if known is not None and checks.are_probabilities(known):
-            checks.warn(_PROBABILITIES.format("y_pred"))
+        weight = weight * mask
+        scaled = scale(weight, cross_replica)
     if predictions.shape[0] == 0:
         # One example that does not count, because Keras has no maximum of none.
-        labels = ops.pad(labels, [[0, 1]] + [[0, 0]] * (len(labels.shape) - 1))
-        predictions = ops.pad(predictions, [[0, 1], [0, 0]])
-        weight = mask = ops.zeros(1)
-        groups = None if groups is None else ops.zeros(1)
-    if weight is None:
-        weight = scaled = ops.ones_like(predictions[:, 0])
+        labels, predictions, weight, scaled, mask, groups = (
+            x if x is None else ops.pad(x, [(0, 1), (0, 0)][: len(x.shape)])
+            for x in (labels, predictions, weight, scaled, mask, groups)
+        )
+    # Rows of weight 0 may hold anything. A uniform row is a valid prediction
+    # and a valid label distribution.
+    counts, num_classes = weight != 0, max(predictions.shape[-1], 2)
+    column, uniform = ops.expand_dims(counts, -1), 1.0 / num_classes
+    predictions = ops.where(column, predictions, uniform)
+    if len(labels.shape) == 1:
+        labels = ops.where(counts, labels, 0.0)
     else:
-        # Rows of weight 0 may hold anything. A uniform row is a valid
-        # prediction and a valid label distribution.
-        counts = weight != 0
-        column = ops.expand_dims(counts, -1)
-        uniform = 1.0 / max(predictions.shape[-1], 2)
-        predictions = ops.where(column, predictions, uniform)
-        if len(labels.shape) == 1:
-            labels = ops.where(counts, labels, 0.0)
-        else:
-            labels = ops.where(column, labels, uniform)
-        if groups is not None:
-            groups = ops.where(counts, groups, 0.0)
-        scaled = scale(weight, cross_replica)
-    valid = [_check_labels(labels, max(predictions.shape[-1], 2), shape)]
+        labels = ops.where(column, labels, uniform)
+    valid = [_check_labels(labels, num_classes, shape)]
     if groups is not None:
+        groups = ops.where(counts, groups, 0.0)
         problem = f"`y_true` must hold group ids from 0 to {num_groups - 1}."
         is_id = _are_ids(groups, num_groups)
         valid.append(_require(is_id, problem, "group", groups, groups))
+        groups = ops.where(is_id, groups, 0.0)
     if from_logits:
         # `where` keeps NaN, which shows that a model has diverged; `clip` may
         # turn it into a number under XLA.
-        high = predictions > LARGEST_LOGIT
+        high, low = predictions > LARGEST_LOGIT, predictions < -LARGEST_LOGIT
         predictions = ops.where(high, LARGEST_LOGIT, predictions)
-        low = predictions < -LARGEST_LOGIT
         predictions = ops.where(low, -LARGEST_LOGIT, predictions)
     else:
         valid.append(_check_probabilities(predictions))
-    valid = [each for each in valid if each is not None]
+    for each in valid:
+        if each is not None:
+            # Products instead of `where`: the gradient is NaN, too. XLA drops a
+            # prediction whose label is no class, but not a weight.
+            nan = ops.where(each, 1.0, float("nan"))
+            predictions = predictions * ops.expand_dims(nan, -1)
+            mask, weight, scaled = nan * mask, nan * weight, nan * scaled
     given = (labels, predictions)
     if predictions.shape[-1] == 1:
         given = (ops.expand_dims(labels, -1), predictions)
@@ -252,7 +243,6 @@ def standardize(
         weight=scaled,
         sample_weight=weight,
         mask=mask,
-        valid=functools.reduce(ops.logical_and, valid) if valid else None,
         given=given,
         shape=shape,
         from_logits=from_logits,
@@ -262,17 +252,6 @@ def standardize(
         ),
         groups=groups,
     )
-
-
-def nan_where_invalid(value, batch):
-    """Returns a scalar or values `(n,)` with NaN where the batch is invalid.
-
-    It uses a product instead of `where`, so that the gradient is NaN too.
-    """
-    if batch.valid is None:
-        return value
-    valid = batch.valid if len(value.shape) else ops.all(batch.valid)
-    return value * ops.where(valid, 1.0, float("nan"))
 
 
 def as_logits(predictions, from_probs, multi_label):
@@ -512,14 +491,11 @@ def _warn_about_producer(y_pred, from_logits):
 class Examples(NamedTuple):
     """The result of `read`.
 
-    Every error names the argument and the first example that is wrong. Values
-    are checked block by block, when a metric reads them, so that no temporary
-    is as large as the input.
+    Values are checked block by block, when a metric reads them, so that no
+    temporary is as large as the input.
     """
 
-    # Probabilities, or logits, `(n, K)`; `(n, 1)` for binary problems. Not
-    # checked yet.
-    predictions: np.ndarray
+    predictions: np.ndarray  # `(n, K)`; `(n, 1)` if binary. Not checked yet.
     labels: np.ndarray  # Class ids `(n,)`.
     counts: Any  # `(n,)`, False where an example does not; None if all count.
     weight: Any  # Of the examples that count, float64; None if all are 1.
@@ -564,13 +540,12 @@ class Examples(NamedTuple):
         self._check(block, rows)
         if block.shape[1] > 1:
             return block, labels
-        if self.from_logits:
-            return np.concatenate([0 * block, block], axis=1), labels
-        block = np.clip(block, 0, 1)
-        return np.concatenate([1 - block, block], axis=1), labels
+        block = block if self.from_logits else np.clip(block, 0, 1)
+        other = 0 * block if self.from_logits else 1 - block
+        return np.concatenate([other, block], axis=1), labels
 
     def _check(self, block, rows):
-        """Raises an error if a row of the block is invalid."""
+        """Raises an error that names the first invalid row of the block."""
         expected = "finite values"
         if self.from_logits:
             valid = np.isfinite(block).all(axis=1)
@@ -578,12 +553,13 @@ class Examples(NamedTuple):
             # All comparisons with NaN are false.
             valid = block.min(axis=1) >= -checks.ROUNDING
             valid &= block.max(axis=1) <= 1 + checks.ROUNDING
-            expected = "probabilities in [0, 1]"
             if block.shape[1] > 1:
-                sums = block.sum(axis=1)
-                valid &= np.abs(sums - 1) <= checks.SUM_TOLERANCE
-                expected += f" that sum to 1 within {checks.SUM_TOLERANCE:g}"
-            expected += f". If they are logits, {self.remedy}"
+                gap = np.abs(block.sum(axis=1) - 1)
+                valid &= gap <= checks.SUM_TOLERANCE
+            expected = (
+                "probabilities in [0, 1] that sum to 1 within "
+                f"{checks.SUM_TOLERANCE:g}. If they are logits, {self.remedy}"
+            )
         if not valid.all():
             first = int(np.argmin(valid))
             row = block[first].astype(np.float64)
@@ -725,52 +701,43 @@ def read_labels(labels, shape, num_classes, ignore_class):
     labels = checks.as_array("labels", labels)
     if labels.shape == (*shape, 1):
         labels = labels[..., 0]
-    if labels.shape == (*shape, num_classes):
+    counts, last = None, max(num_classes, 2) - 1
+    if labels.shape == shape:
+        expected = f"class ids from 0 to {last}"
+        labels = labels.reshape(-1)
+        with np.errstate(invalid="ignore"):
+            valid = (labels >= 0) & (labels <= last) & (labels % 1 == 0)
         if ignore_class is not None:
-            raise ValueError(
-                "`ignore_class` must be None if `labels` are one-hot rows. "
-                f"Received: ignore_class={ignore_class}"
-            )
-        labels = labels.reshape(-1, num_classes)
-        ids = np.argmax(labels, axis=1)
-        valid = at_class(labels, ids) == 1
-        valid &= np.count_nonzero(labels, axis=1) == 1
+            counts = labels != ignore_class
+            valid |= ~counts
+    elif labels.shape == (*shape, num_classes) and ignore_class is None:
         expected = (
             "one-hot rows, or class ids. If rows hold any number of labels, "
             "pass `multi_label=True`"
         )
-        _check_rows(valid, expected, labels, shape)
-        return ids, None
-    if labels.shape != shape:
-        ids = str(shape).replace(",)", ")").strip("()")
-        rows = f" or one-hot rows ({ids}, {num_classes})"
+        labels = labels.reshape(-1, num_classes)
+        valid = np.count_nonzero(labels, axis=1) == 1
+        valid &= labels.max(axis=1) == 1
+    else:
+        rows = f" or one-hot rows {(*shape, num_classes)}"
         raise ValueError(
-            f"`labels` must hold class ids ({ids},)"
-            f"{rows if num_classes > 1 else ''}, one for each prediction. "
-            f"Received: labels.shape={labels.shape}"
+            f"`labels` must hold class ids {shape}"
+            f"{rows if num_classes > 1 and ignore_class is None else ''}. "
+            f"Received: labels.shape={labels.shape}, {ignore_class=}"
         )
-    labels = labels.reshape(-1)
-    counts = None if ignore_class is None else labels != ignore_class
-    last = max(num_classes, 2) - 1
-    with np.errstate(invalid="ignore"):
-        valid = (labels >= 0) & (labels <= last) & (labels % 1 == 0)
-    if counts is not None:
-        valid |= ~counts
-    _check_rows(valid, f"class ids from 0 to {last}", labels, shape)
-    if labels.dtype.kind == "i":
-        return labels, counts
-    if counts is not None:
-        labels = np.where(counts, labels, 0)
-    return labels.astype(np.int64), counts
-
-
-def _check_rows(valid, expected, labels, shape):
     if not valid.all():
         row = int(np.argmin(valid))
         raise ValueError(
             f"`labels` must hold {expected}. "
             f"Received: labels[{_index(row, shape)}]={labels[row].tolist()}"
         )
+    if labels.ndim == 2:
+        return np.argmax(labels, axis=1), None
+    if labels.dtype.kind == "i":
+        return labels, counts
+    if counts is not None:
+        labels = np.where(counts, labels, 0)
+    return labels.astype(np.int64), counts
 
 
 def read_weight(sample_weight, shape):

@@ -1,34 +1,15 @@
 """Training objectives as functions and as Keras losses.
 
-| name | class | function |
-|---|---|---|
-| `nll` | `NLL` | `nll` |
-| `focal` | `Focal` | `focal` |
-| `mse` | `MSE` | `mse` |
-| `dual_focal` | `DualFocal` | `dual_focal` |
-| `bsce_gra` | `BSCEGRA` | `bsce_gra` |
-| `sb_ece` | `SBECE` | `sb_ece` |
-| `s_avuc` | `SoftAvUC` | `soft_avuc` |
-| `avuc` | `AvUC` | `avuc` |
-| `avuc_gs` | `AvUC(stop_gradient=True)` | `avuc` |
-| `mmce` | `MMCE` | `mmce` |
-| `sb_marginal_ece` | `SBMarginalECE` | `sb_marginal_ece` |
-| `esd` | `ESD` | `esd` |
-| `mdca` | `MDCA` | `mdca` |
-| `dca` | `DCA` | `dca` |
-| `mbls` | `MbLS` | `mbls` |
-| `acls` | `ACLS` | `acls` |
-
-`CompositeLoss` adds two of them; `Groupwise` averages one of them over groups.
+`PRIMARY` and `SECONDARY` list them by name. The former have a value for each
+example, the latter one for a batch, in which the scale of the weights does not
+matter; it is 0 if no example counts. `CompositeLoss` adds two of them;
+`Groupwise` averages one of them over groups.
 
 All of them take class ids `(...)` or label distributions `(..., classes)`, and
 probabilities or logits `(..., classes)`; `(..., 1)` is the probability or logit
-of class 1, for labels of 0 and 1. Leading axes are the batch and, if there are
-more, positions such as pixels or tokens. With `multi_label=True` the last axis
-holds independent labels, which are pooled. The first five have a value for each
-example, the others one for a batch. The scale of the latter's weights does
-not matter; if all are 0, or the batch is empty, the loss is 0. Their classes
-apply `reduction` to a copy of the value for each example that counts.
+of class 1. Leading axes are the batch and positions such as pixels or tokens.
+With `multi_label=True` the last axis holds independent labels, which are
+pooled.
 """
 
 from caltrain_tf.losses.composite import CompositeLoss, PartMetric

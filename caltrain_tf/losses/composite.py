@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from caltrain_tf import checks, inputs
+from caltrain_tf import checks
 from caltrain_tf.losses import base, registry
 
 
@@ -12,11 +12,10 @@ class CompositeLoss(base.Loss):
     """`primary + beta * secondary`, for `model.compile`.
 
     With `sample_weight`, both parts are weighted means: the primary loss is
-    sum(w x loss) / sum(w), and the secondary loss weights examples within its
-    bins. Therefore an example of weight 0 changes nothing, whatever it holds,
-    the scale of the weights does not matter, and padding a batch does not shift
-    the balance of the two. (Keras' own losses divide by the batch size instead
-    of by the weights.)
+    sum(w x loss) / sum(w), where Keras' own losses divide by the batch size,
+    and the secondary loss weights examples within its bins. Therefore an
+    example of weight 0 changes nothing, the scale of the weights does not
+    matter, and padding a batch does not shift the balance of the two.
 
     Args:
         primary: A name of `caltrain_tf.losses`, a config, a `Loss`, or any name
@@ -31,9 +30,8 @@ class CompositeLoss(base.Loss):
         from_logits: Whether predictions are logits, for both parts. A callable
             without an argument of this name gets the predictions as they are.
         cross_replica: Whether to compute the loss of all replicas' batches
-            together. The calibration error of the global batch is not the mean
-            of the replicas' errors. On CPU and GPU this needs
-            `model.compile(jit_compile=False)`.
+            together, which is not the mean of the replicas' losses. On CPU and
+            GPU this needs `model.compile(jit_compile=False)`.
         name: The loss's name.
         multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
@@ -91,7 +89,7 @@ class CompositeLoss(base.Loss):
         """
         primary, secondary = self.parts(y_true, y_pred, sample_weight)
         total = primary + self.beta * secondary
-        if base.has_own_call(self):
+        if self.has_own_call:
             total = self.weighted_mean(y_true, y_pred, sample_weight)
         return total, primary, secondary
 
@@ -101,11 +99,8 @@ class CompositeLoss(base.Loss):
         They appear as `primary_loss` and `secondary_loss` in the progress bar,
         the history and TensorBoard, and with `val_` in front for validation.
         """
-        return [
-            PartMetric(self, name)
-            for name in PartMetric.PARTS
-            if getattr(self, name) is not None
-        ]
+        names = ("primary", "secondary")
+        return [PartMetric(self, name) for name in names if getattr(self, name)]
 
     def part(self, name, batch):
         """Returns the scalar of a part for a `Batch`; 0 if there is none."""
@@ -133,12 +128,12 @@ class CompositeLoss(base.Loss):
             return None
         shared = {name: getattr(self, name) for name in base.SHARED}
         part = registry.get(identifier, **shared)
-        check_agreement(role, part, shared, "composite")
+        check_agreement(role, part, shared)
         count = getattr(part, "num_groups", None)
         if None not in (count, self.num_groups) and count != self.num_groups:
             raise ValueError(
                 "`primary` and `secondary` must agree on `num_groups`. "
-                f"Received: {self.primary!r}, {part!r}"
+                f"Received: {self.num_groups} and {count}"
             )
         self.num_groups = self.num_groups or count
         return part
@@ -154,15 +149,12 @@ class PartMetric(keras.metrics.Mean):
     Args:
         loss: The `CompositeLoss`, or its config.
         part: `"primary"` or `"secondary"`.
-        name: The metric's name; by default `"primary_loss"` or
-            `"secondary_loss"`.
+        name: The metric's name; `"<part>_loss"` by default.
         dtype: Data type of the metric.
     """
 
-    PARTS = ("primary", "secondary")
-
     def __init__(self, loss, part, name=None, dtype=None):
-        checks.choice("part", part, self.PARTS)
+        checks.choice("part", part, ("primary", "secondary"))
         super().__init__(name=name or f"{part}_loss", dtype=dtype)
         if not isinstance(loss, CompositeLoss):
             loss = keras.saving.deserialize_keras_object(loss)
@@ -177,24 +169,17 @@ class PartMetric(keras.metrics.Mean):
 
     def get_config(self):
         """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "loss": keras.saving.serialize_keras_object(self.loss),
-            "part": self.part,
-        }
+        loss = keras.saving.serialize_keras_object(self.loss)
+        return {**super().get_config(), "loss": loss, "part": self.part}
 
 
 def value_of_part(loss, batch, is_group=False):
-    """Returns the scalar of any kind of loss for a `Batch`.
+    """The scalar of a loss of this package, of Keras or of the user.
 
-    Args:
-        loss: A loss of this package, another `keras.losses.Loss`, or a function
-            `(y_true, y_pred)`.
-        batch: The `Batch`.
-        is_group: Whether the weights select some of the examples. Losses that
-            do not see the weights must then return a value for each example.
+    If `is_group`, the weights select some of the examples, and a loss that does
+    not see them must return a value for each example.
     """
-    if isinstance(loss, base.Loss) and not base.has_own_call(loss):
+    if isinstance(loss, base.Loss) and not loss.has_own_call:
         values = loss.of_batch(batch)
         return base.mean(values, batch) if len(values.shape) else values
     if isinstance(loss, keras.losses.Loss):
@@ -203,10 +188,8 @@ def value_of_part(loss, batch, is_group=False):
         options = {"from_logits": batch.from_logits}
         values = loss(*batch.given, **registry.accepted(loss, options))
     values = ops.cast(values, "float32")
-    if len(values.shape) > 1:
+    if len(values.shape):
         values = ops.mean(values, axis=tuple(range(1, len(values.shape))))
-    values = inputs.nan_where_invalid(values, batch)
-    if len(values.shape) == 1:
         return base.mean(values, batch)
     if is_group:
         raise ValueError(
@@ -216,7 +199,7 @@ def value_of_part(loss, batch, is_group=False):
     return values
 
 
-def check_agreement(role, part, shared, whole):
+def check_agreement(role, part, shared):
     """Raises if a part of a loss has other options than the whole."""
     for option, expected in shared.items():
         theirs = getattr(part, option, expected)
@@ -224,6 +207,6 @@ def check_agreement(role, part, shared, whole):
             option == "from_logits" or isinstance(part, base.Loss)
         ):
             raise ValueError(
-                f"`{role}` and the {whole} loss must agree on `{option}`. "
+                f"`{role}` and the whole loss must agree on `{option}`. "
                 f"Received: {role}.{option}={theirs}, {option}={expected}"
             )

@@ -1,8 +1,4 @@
-"""The mean of a loss over groups, in which small groups count like large ones.
-
-`Groupwise` reads class ids and group ids from `y_true`. In a `CompositeLoss`,
-the other part gets the class ids only.
-"""
+"""The mean of a loss over groups, which all count the same."""
 
 import keras
 from keras import ops
@@ -16,30 +12,24 @@ class Groupwise(base.Loss):
     """The mean over groups of each group's own loss, for `model.compile`.
 
     The calibration error of a whole batch may be small although one group is
-    over-confident and another one under-confident; this loss is not. It is
-    computed for the examples of each group separately, and all groups count the
-    same, however few examples they have. A group without examples in a batch
-    does not count.
+    over-confident and another one under-confident; this loss is not. All groups
+    with examples in a batch count the same.
 
     `y_true` has the shape `(..., 2)`, usually `(batch, 2)`: a class id and a
     group id, from 0. In `CompositeLoss("focal", Groupwise("sb_ece", 3))` the
     whole loss takes such labels, and the primary loss gets the class ids. Its
     `part_metrics()` take such labels too; other compiled metrics, such as
-    accuracy, get both columns and have to select the first one themselves.
+    accuracy, have to select the first column themselves.
 
     Args:
-        loss: A name of `caltrain_tf.losses`, a config, a `Loss`, or any name or
-            callable that `keras.losses.get` knows and that returns a value for
-            each example.
+        loss: As in `CompositeLoss`; callables and losses of Keras must return a
+            value for each example.
         num_groups: Number of groups.
         from_logits: Whether predictions are logits. By default the option of
             `loss`, or False if `loss` is a name.
-        name: The loss's name.
         ignore_class: Label of the examples that do not count, such as -1. By
             default the option of `loss`.
-        reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
-            value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
+        name, reduction, dtype: As in `CompositeLoss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -69,8 +59,6 @@ class Groupwise(base.Loss):
     ):
         given = {"from_logits": from_logits, "ignore_class": ignore_class}
         given = {k: v for k, v in given.items() if v is not None}
-        if "from_logits" in given:
-            checks.flag("from_logits", from_logits)
         self.loss = registry.get(loss, **given)
         shared = {
             "from_logits": getattr(self.loss, "from_logits", False),
@@ -80,11 +68,11 @@ class Groupwise(base.Loss):
         }
         super().__init__(name=name, reduction=reduction, dtype=dtype, **shared)
         self.num_groups = checks.count("num_groups", num_groups)
-        composite.check_agreement("loss", self.loss, shared, "group")
+        composite.check_agreement("loss", self.loss, shared)
         if getattr(self.loss, "num_groups", None) is not None:
             raise ValueError(
                 "`loss` must not have groups of its own. "
-                f"Received: loss={self.loss!r}"
+                f"Received: loss.num_groups={self.loss.num_groups}"
             )
 
     def of_batch(self, batch):
@@ -96,17 +84,14 @@ class Groupwise(base.Loss):
             group = batch._replace(weight=weight)
             value = composite.value_of_part(self.loss, group, is_group=True)
             mass = batch.sum_over_replicas(ops.sum(weight))
-            # A product instead of `where` keeps the NaN of a diverged model.
-            total = total + value * ops.cast(mass > 0, "float32")
-            count = count + ops.cast(mass > 0, "float32")
+            # A mass of NaN counts: it shows invalid examples.
+            total = total + value * ops.cast(mass != 0, "float32")
+            count = count + ops.cast(mass != 0, "float32")
         return ops.divide_no_nan(total, count)
 
     def get_config(self):
         """Returns the arguments of the constructor, with `loss` as config."""
-        config = {
-            **super().get_config(),
-            "loss": keras.saving.serialize_keras_object(self.loss),
-            "num_groups": self.num_groups,
-        }
+        config = super().get_config()
         del config["multi_label"]
-        return config
+        loss = keras.saving.serialize_keras_object(self.loss)
+        return {**config, "loss": loss, "num_groups": self.num_groups}

@@ -43,50 +43,22 @@ def mdca(
         Hebbalaguppe et al., "A Stitch in Time Saves Nine: A Train-Time
         Regularizing Loss for Improved Neural Network Calibration", 2022.
     """
-    batch = inputs.standardize(
-        y_true,
-        y_pred,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
-        cross_replica,
-    )
+    shared = multi_label, ignore_class, sample_weight, cross_replica
+    batch = inputs.standardize(y_true, y_pred, from_logits, *shared)
     excess = batch.probabilities() - batch.label_distribution()
-    value = ops.mean(ops.abs(base.mean(excess, batch)))
-    return inputs.nan_where_invalid(value, batch)
+    return ops.mean(ops.abs(base.mean(excess, batch)))
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class MDCA(base.FunctionLoss):
-    """`mdca` as a loss for `model.compile`.
-
-    Args:
-        from_logits, multi_label, ignore_class: As in `mdca`.
-        name, reduction, dtype: As in `keras.losses.Loss`.
+class MDCA(base.Loss):
+    """`mdca` as a loss for `model.compile`; see there for the arguments.
 
     Example:
         >>> import caltrain_tf as ct
-        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
-        >>> round(float(ct.losses.MDCA()([0, 1, 1], probs)), 4)
-        0.3333
+        >>> loss = ct.losses.MDCA(from_logits=True)
     """
 
     function = staticmethod(mdca)
-
-    def __init__(
-        self,
-        from_logits=False,
-        name="mdca",
-        *,
-        multi_label=False,
-        ignore_class=None,
-        reduction="sum_over_batch_size",
-        dtype=None,
-    ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
-        )
 
 
 def dca(
@@ -127,46 +99,19 @@ def dca(
         Liang et al., "Improved Trainable Calibration Method for Neural
         Networks on Medical Imaging Classification", 2020.
     """
-    batch = inputs.standardize(
-        y_true,
-        y_pred,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
-        cross_replica,
-    )
+    shared = multi_label, ignore_class, sample_weight, cross_replica
+    batch = inputs.standardize(y_true, y_pred, from_logits, *shared)
     excess = batch.confidence() - batch.correctness()
-    return inputs.nan_where_invalid(ops.abs(base.mean(excess, batch)), batch)
+    return ops.abs(base.mean(excess, batch))
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class DCA(base.FunctionLoss):
-    """`dca` as a loss for `model.compile`.
-
-    Args:
-        from_logits, multi_label, ignore_class: As in `dca`.
-        name, reduction, dtype: As in `keras.losses.Loss`.
+class DCA(base.Loss):
+    """`dca` as a loss for `model.compile`; see there for the arguments.
 
     Example:
         >>> import caltrain_tf as ct
-        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
-        >>> round(float(ct.losses.DCA()([0, 1, 1], probs)), 4)
-        0.0667
+        >>> loss = ct.losses.DCA(from_logits=True)
     """
 
     function = staticmethod(dca)
-
-    def __init__(
-        self,
-        from_logits=False,
-        name="dca",
-        *,
-        multi_label=False,
-        ignore_class=None,
-        reduction="sum_over_batch_size",
-        dtype=None,
-    ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
-        )

@@ -17,8 +17,6 @@ MEMBERSHIP_SMOOTHING = 1e-5
 # Memberships `(n, columns, bins)` are computed for as many columns at once, and
 # again for the gradient. A few arrays of this size are alive at a time.
 _BLOCK_BYTES = 16 * 2**20
-# Taken for the size of a batch that is not known while a graph is traced.
-_USUAL_EXAMPLES = 1024
 
 
 def soft_membership(values, num_bins, temperature, lower=0.0):
@@ -70,8 +68,7 @@ def sb_ece(
         num_bins: Number of bins.
         temperature: Softness of the bins; towards 0 they become hard.
         norm: The exponent, at least 1.
-        binning: `"label"` or `"bin"`, as above. (In `ct.metrics`, `binning`
-            is how the bins are cut: `"equal_mass"` or `"equal_width"`.)
+        binning: `"label"` or `"bin"`, as above; `estimator` in `ct.metrics`.
         root: Whether to take the root at the end.
         lower: Where the first bin begins: a number, or `"chance"` for 1/K.
         multi_label: Whether the last axis holds independent binary labels.
@@ -87,8 +84,6 @@ def sb_ece(
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
         >>> round(float(ct.losses.sb_ece([0, 1, 1], probs)), 4)
         0.2652
-        >>> round(float(ct.losses.sb_ece([0, 1, 1], probs, binning="bin")), 4)
-        0.2598
 
     Reference:
         Karandikar et al., "Soft Calibration Objectives for Neural Networks",
@@ -96,44 +91,23 @@ def sb_ece(
     """
     bins = _check_bins(num_bins, temperature, norm, binning, root)
     lower, smoothing = _check_lower(lower), 0.0
-    batch = inputs.standardize(
-        y_true,
-        y_pred,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
-        cross_replica,
-    )
+    shared = multi_label, ignore_class, sample_weight, cross_replica
+    batch = inputs.standardize(y_true, y_pred, from_logits, *shared)
     if lower == CHANCE:
         lower = 1.0 / batch.num_classes
         smoothing = MEMBERSHIP_SMOOTHING if binning == "label" else 0.0
     confidence = ops.expand_dims(batch.confidence(), -1)
     correct = ops.expand_dims(batch.correctness(), -1)
-    error = _error(confidence, correct, batch, lower, smoothing, **bins)
-    return inputs.nan_where_invalid(error, batch)
+    return _error(confidence, correct, batch, lower, smoothing, **bins)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class SBECE(base.FunctionLoss):
-    """`sb_ece` as a loss for `model.compile`: the soft-binned ECE.
-
-    Args:
-        num_bins: Number of bins.
-        temperature: Softness of the bins; towards 0 they become hard.
-        norm: The exponent, at least 1.
-        binning: `"label"` (equation 12 of the paper) or `"bin"` (equation 11).
-        root: Whether to take the root at the end.
-        lower: Where the first bin begins: a number, or `"chance"` for 1/K.
-        from_logits, multi_label, ignore_class: As in `sb_ece`.
-        name, reduction, dtype: As in `keras.losses.Loss`.
+class SBECE(base.Loss):
+    """`sb_ece` as a loss for `model.compile`; see there for the arguments.
 
     Example:
         >>> import caltrain_tf as ct
-        >>> loss = ct.losses.SBECE(binning="bin")
-        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
-        >>> round(float(loss([0, 1, 1], probs)), 4)
-        0.2598
+        >>> loss = ct.losses.SBECE(num_bins=10, from_logits=True)
     """
 
     function = staticmethod(sb_ece)
@@ -192,8 +166,7 @@ def sb_marginal_ece(
         num_bins: Number of bins on [0, 1].
         temperature: Softness of the bins; towards 0 they become hard.
         norm: The exponent, at least 1.
-        binning: `"bin"` or `"label"`, as in `sb_ece`; not the `binning` of
-            `ct.metrics`, which is how the bins are cut.
+        binning: `"bin"` or `"label"`, as in `sb_ece`.
         root: Whether to take the root at the end.
         multi_label: Whether the last axis holds independent binary labels.
         ignore_class: Label of the examples that do not count, such as -1.
@@ -214,40 +187,19 @@ def sb_marginal_ece(
         2021, appendix on multiclass calibration error.
     """
     bins = _check_bins(num_bins, temperature, norm, binning, root)
-    batch = inputs.standardize(
-        y_true,
-        y_pred,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
-        cross_replica,
-    )
-    error = _error(
-        batch.probabilities(), batch.label_distribution(), batch, **bins
-    )
-    return inputs.nan_where_invalid(error, batch)
+    shared = multi_label, ignore_class, sample_weight, cross_replica
+    batch = inputs.standardize(y_true, y_pred, from_logits, *shared)
+    labels = batch.label_distribution()
+    return _error(batch.probabilities(), labels, batch, **bins)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class SBMarginalECE(base.FunctionLoss):
-    """`sb_marginal_ece` as a loss for `model.compile`.
-
-    Args:
-        num_bins: Number of bins on [0, 1].
-        temperature: Softness of the bins; towards 0 they become hard.
-        norm: The exponent, at least 1.
-        binning: `"bin"` or `"label"`, as in `sb_ece`.
-        root: Whether to take the root at the end.
-        from_logits, multi_label, ignore_class: As in `sb_marginal_ece`.
-        name, reduction, dtype: As in `keras.losses.Loss`.
+class SBMarginalECE(base.Loss):
+    """`sb_marginal_ece` as a loss; see there for the arguments.
 
     Example:
         >>> import caltrain_tf as ct
-        >>> loss = ct.losses.SBMarginalECE()
-        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
-        >>> round(float(loss([0, 1, 1], probs)), 4)
-        0.4403
+        >>> loss = ct.losses.SBMarginalECE(from_logits=True)
     """
 
     function = staticmethod(sb_marginal_ece)
@@ -304,11 +256,7 @@ def _error(
     binning,
     root,
 ):
-    """Equation 11 or 12, the mean over columns.
-
-    `predicted` are probabilities `(n, columns)`, `outcome` is 1.0 where the
-    event happened.
-    """
+    """Equation 11 or 12 of probabilities and outcomes `(n, columns)`."""
 
     def memberships(predicted, weight):
         u = soft_membership(predicted, num_bins, temperature, lower)
@@ -339,10 +287,8 @@ def _error(
             scale = ops.stop_gradient(ops.max(ops.abs(means)))
         total = ops.sum(mass * power(ops.divide_no_nan(means, scale)))
     else:
-        accuracy = ops.transpose(means)
-        total = _by_columns(
-            sum_of_powers, num_bins, batch.weight, predicted, accuracy
-        )
+        arrays = predicted, ops.transpose(means)
+        total = _by_columns(sum_of_powers, num_bins, batch.weight, *arrays)
         total = batch.sum_over_replicas(ops.sum(total))
     # The memberships of an example sum to 1, so that their sum is a constant.
     error = ops.divide_no_nan(total, ops.stop_gradient(ops.sum(mass)))
@@ -351,7 +297,7 @@ def _error(
 
 def _by_columns(function, num_bins, weight, *arrays):
     """Joins `function(*arrays, weight)` `(..., columns, bins)` of blocks."""
-    num_examples = weight.shape[0] or _USUAL_EXAMPLES
+    num_examples = weight.shape[0] or 1024  # If not known yet.
     num_columns = arrays[0].shape[-1]
     size = max(1, _BLOCK_BYTES // (4 * num_examples * num_bins))
     if size >= num_columns:

@@ -65,15 +65,8 @@ def avuc(
     """
     threshold = _check_entropy(threshold)
     stop_gradient = checks.flag("stop_gradient", stop_gradient)
-    batch = inputs.standardize(
-        y_true,
-        y_pred,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
-        cross_replica,
-    )
+    shared = multi_label, ignore_class, sample_weight, cross_replica
+    batch = inputs.standardize(y_true, y_pred, from_logits, *shared)
     if threshold is None:
         threshold = 0.5 * math.log(batch.num_classes)
     entropy = batch.entropy()
@@ -88,22 +81,12 @@ def avuc(
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class AvUC(base.FunctionLoss):
-    """`avuc` as a loss for `model.compile`: accuracy versus uncertainty.
-
-    Args:
-        threshold: Entropy in nats, above 0; half of log K by default.
-        stop_gradient: Whether to stop the gradient through the confidences
-            (the paper's AvUC-GS, `"avuc_gs"`).
-        from_logits, multi_label, ignore_class: As in `avuc`.
-        name, reduction, dtype: As in `keras.losses.Loss`.
+class AvUC(base.Loss):
+    """`avuc` as a loss for `model.compile`; see there for the arguments.
 
     Example:
         >>> import caltrain_tf as ct
-        >>> loss = ct.losses.AvUC(threshold=0.5)
-        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
-        >>> round(float(loss([0, 1, 1], probs)), 4)
-        0.3723
+        >>> loss = ct.losses.AvUC(stop_gradient=True, from_logits=True)
     """
 
     function = staticmethod(avuc)
@@ -176,15 +159,8 @@ def soft_avuc(
     """
     threshold = checks.number("threshold", threshold, low=0, high=1)
     temperature = checks.number("temperature", temperature, low=0)
-    batch = inputs.standardize(
-        y_true,
-        y_pred,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
-        cross_replica,
-    )
+    shared = multi_label, ignore_class, sample_weight, cross_replica
+    batch = inputs.standardize(y_true, y_pred, from_logits, *shared)
     entropy = batch.entropy()
     share = entropy / math.log(batch.num_classes)
     share = ops.clip(share, _MARGIN, 1.0 - _MARGIN)
@@ -199,21 +175,12 @@ def soft_avuc(
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
-class SoftAvUC(base.FunctionLoss):
-    """`soft_avuc` as a loss for `model.compile`: soft AvUC.
-
-    Args:
-        threshold: A share in (0, 1) of the largest entropy.
-        temperature: Softness; towards 0 the threshold becomes hard.
-        from_logits, multi_label, ignore_class: As in `soft_avuc`.
-        name, reduction, dtype: As in `keras.losses.Loss`.
+class SoftAvUC(base.Loss):
+    """`soft_avuc` as a loss for `model.compile`; see there for the arguments.
 
     Example:
         >>> import caltrain_tf as ct
-        >>> loss = ct.losses.SoftAvUC(threshold=0.5)
-        >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
-        >>> round(float(loss([0, 1, 1], probs)), 4)
-        0.4765
+        >>> loss = ct.losses.SoftAvUC(threshold=0.3, from_logits=True)
     """
 
     function = staticmethod(soft_avuc)
@@ -245,15 +212,11 @@ def _check_entropy(threshold):
 
 
 def _disagreement(certain, uncertain, batch):
-    """log(1 + (n_AU + n_IC) / (n_AC + n_IU)) of each example's terms `(n,)`.
-
-    It is 0 for a batch without any weight.
-    """
+    """log(1 + (n_AU + n_IC) / (n_AC + n_IU)) of each example's terms `(n,)`."""
     is_correct = batch.correctness() == 1
     agreement = ops.where(is_correct, certain, uncertain)
     disagreement = ops.where(is_correct, uncertain, certain)
     terms = batch.weight * ops.stack([agreement, disagreement])
     sums = batch.sum_over_replicas(ops.sum(terms, axis=1))
     smallest = max(SMALLEST_AGREEMENT, batch.smallest)
-    value = ops.log1p(sums[1] / ops.maximum(sums[0], smallest))
-    return inputs.nan_where_invalid(value, batch)
+    return ops.log1p(sums[1] / ops.maximum(sums[0], smallest))

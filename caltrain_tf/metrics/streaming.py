@@ -101,10 +101,8 @@ class StreamingMetric(keras.metrics.Metric):
             self.ignore_class,
             sample_weight,
         )
-        # Where a compiled graph cannot raise, mistakes show as NaN.
-        weight = inputs.nan_where_invalid(batch.sample_weight, batch)
         self.build_once(batch.num_classes)
-        self._add(self.batch_sums(batch._replace(sample_weight=weight)))
+        self._add(self.batch_sums(batch))
 
     def build_once(self, num_classes):
         """Creates the state if it depends on the number of classes."""

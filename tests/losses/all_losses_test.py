@@ -329,7 +329,6 @@ def test_round_trip_and_reductions(name):
     config = json.loads(json.dumps(keras.losses.serialize(loss)))
     again = keras.losses.deserialize(config)
     assert again.get_config() == loss.get_config()
-    assert repr(again) == repr(loss)
     assert float(again(labels, logits)) == float(loss(labels, logits))
     weights = np.array([1, 0, 2, 1, 1, 0, 1, 1, 3, 1], "float32")
     values, keras_weight = loss.call(labels, logits), weights
@@ -429,26 +428,18 @@ def test_invalid_labels_never_count_as_a_class():
                 get(name, from_logits=True)(spoilt, logits)
 
 
-def test_help_and_repr_say_what_a_loss_is():
+def test_help_says_what_a_loss_is():
     for name in NAMES:
         loss = get(name)
         function, options = loss.function, loss.options
-        for thing in (type(loss), function):
-            assert list(inspect.signature(thing).parameters)[0] != "args"
-            text = inspect.getdoc(thing)
-            for option in options:
-                assert f"  {option}: " in text
-                assert option in inspect.signature(thing).parameters
+        text = inspect.getdoc(function)
+        for option in options:
+            assert f"  {option}: " in text
+            assert option in inspect.signature(function).parameters
+            assert option in inspect.signature(type(loss)).parameters
+        assert f"`{function.__name__}`" in inspect.getdoc(type(loss))
     with pytest.raises(TypeError, match="SBECE.*bins"):
         ct.losses.SBECE(bins=3)
-    loss = ct.losses.SBECE(10, norm=1, from_logits=True, name="calib")
-    assert repr(loss) == (
-        "SBECE(num_bins=10, norm=1, from_logits=True, name='calib')"
-    )
-    assert repr(ct.CompositeLoss("nll", loss, beta=2, from_logits=True)) == (
-        f"CompositeLoss(primary=NLL(from_logits=True), secondary={loss!r}, "
-        "beta=2, from_logits=True)"
-    )
 
 
 def test_options_may_be_numpy_scalars():

@@ -158,17 +158,13 @@ def test_fit_save_and_load(tmp_path):
     )
 
 
-def test_round_trip_and_repr():
+def test_round_trip():
     loss = ct.losses.Groupwise(
         {"name": "sb_ece", "num_bins": 7}, 3, from_logits=True, name="fair"
     )
     config = json.loads(json.dumps(keras.losses.serialize(loss)))
     again = keras.losses.deserialize(config)
-    text = (
-        "Groupwise(loss=SBECE(num_bins=7, from_logits=True), num_groups=3, "
-        "from_logits=True, name='fair')"
-    )
-    assert repr(again) == repr(loss) == text
+    assert again.get_config() == loss.get_config()
     composite = ct.CompositeLoss("nll", loss, from_logits=True)
     config = json.loads(json.dumps(keras.losses.serialize(composite)))
     again = keras.losses.deserialize(config)

@@ -173,7 +173,7 @@ def test_sums_in_blocks_are_those_of_all(count):
         np.testing.assert_allclose(function(values), expected, rtol=1e-5)
     # Three points of a value, then all others of another one.
     points = np.r_[np.zeros(3), np.ones(count)].astype("float32")
-    values = np.r_[[1.0, 2.0, 4.0], values].astype("float32")[:, None]
-    sums = kernel.sums_over_ties(kernel.is_first_of_ties(points), values)
+    values = np.r_[[1.0, 2.0, 4.0], values].astype("float32")
+    (sums,) = kernel.sums_over_ties(kernel.is_first_of_ties(points), values)
     np.testing.assert_allclose(sums[:3], 7.0)
     np.testing.assert_allclose(sums[3:], values[3:].sum(), rtol=1e-5)
