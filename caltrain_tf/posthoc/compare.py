@@ -42,8 +42,8 @@ def compare(
     95% intervals are of the bootstrap; all calibrators have the same resamples,
     so that differences are paired. A calibrator is called better in NLL, Brier
     score or ECE if its difference from doing nothing is significant at 5% after
-    Holm's correction for all these tests, and harmful if its NLL is higher,
-    significant at 5% without the correction.
+    Holm's correction for all these tests, and harmful if its NLL is
+    significantly higher.
 
     The ECE is debiased: calibrated predictions have an ECE of about 0, whatever
     the number of examples. The marginal ECE is `marginal_calibration_error`.
@@ -173,7 +173,7 @@ class Comparison:
             metrics = [m for m in DECISIVE if of_name[m].is_better]
             if metrics:
                 self.better[name] = metrics
-            if pivots[i][0] > 0 and p_values[i][0] < 1 - LEVEL:
+            if pivots[i][0] > 0 and corrected[i, 0] < 1 - LEVEL:
                 self.harmful.append(name)
         self.best = min(
             (name for name, better in self.better.items() if "nll" in better),

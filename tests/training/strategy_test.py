@@ -1,5 +1,8 @@
 import os
+import pathlib
 import shutil
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -48,6 +51,27 @@ def test_gpus_get_memory_as_they_need_it(monkeypatch):
     )
     assert get_strategy(num_gpus=0).num_replicas_in_sync == 1
     assert grown == [("first", True), ("second", True)]
+
+
+@pytest.mark.skipif(
+    not tf.test.is_built_with_cuda()
+    or bool(tf.config.list_physical_devices("GPU")),
+    reason="needs a TensorFlow with CUDA that finds no GPU",
+)
+def test_errors_of_cuda_are_shown():
+    scripts = pathlib.Path(__file__).parents[2] / "baselines"
+    hidden = ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES")
+    program = "import flags; from caltrain_tf import training; training."
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}get_strategy()"],
+        # As for a user: without what our conftest.py sets.
+        env={k: v for k, v in os.environ.items() if k not in hidden}
+        | {"PYTHONPATH": f"{scripts}{os.pathsep}{scripts.parent}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "failed call to cuInit" in done.stderr
 
 
 def test_a_tpu_that_is_not_there(monkeypatch):
