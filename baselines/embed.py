@@ -40,7 +40,7 @@ CORRUPTED_DIR = flags.DEFINE_string(
 CORRUPTIONS = flags.DEFINE_list(
     "corruptions", None, "Corruptions; all 15 by default, `none` for none."
 )
-SEVERITIES = flags.DEFINE_list("severities", list("12345"), "Severities.")
+flags.define_integers("severities", "1,2,3,4,5", "Severities.")
 NUM_EXAMPLES = flags.DEFINE_integer(
     "num_examples", None, "Number of examples of each corrupted set."
 )
@@ -65,7 +65,7 @@ def main(_):
     }
     names = CORRUPTIONS.value or ct.data.corruptions.NAMES
     if names != ["none"]:
-        severities = flags.integers("severities")
+        severities = flags.FLAGS.severities
         shifted = ct.data.shifted_sets(
             data,
             corrupted_dir=CORRUPTED_DIR.value,

@@ -15,34 +15,30 @@ import threading
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 try:
-    from absl import app, logging
-    from absl.flags import (  # noqa: F401
-        FLAGS,
-        DEFINE_bool,
-        DEFINE_enum,
-        DEFINE_float,
-        DEFINE_integer,
-        DEFINE_list,
-        DEFINE_multi_string,
-        DEFINE_string,
-        Error,
-        disclaim_key_flags,
-    )
+    from absl import app, flags, logging
+    from absl.flags import *  # noqa: F403
     from ml_collections import config_flags
 except ModuleNotFoundError as error:
     sys.exit(f'{error}: pip install "caltrain_tf[tensorflow,baselines]"')
 
 # `--helpshort` lists the flags of the script, which are defined here.
-disclaim_key_flags()
+flags.disclaim_key_flags()
 
+FLAGS = flags.FLAGS
 ROOT = pathlib.Path(__file__).parents[1]
-# The configuration if there is no --config, by the name of the flag.
-_DEFAULTS = {}
-_SHARED = {
+OBJECTIVE = ("primary", "secondary", "interleaved")
+DEVICES = ("tpu", "num_gpus", "multi_worker")
+POOL = ("tpu", "num_gpus", "parallel")
+RAY = ("ray", "run_cpus", "run_gpus", "run_resources")
+_TEXTS = {
     "primary": "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
     "secondary": "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, "
     "sb_marginal_ece, esd, mdca, dca, mbls, acls or none.",
+    "interleaved": "Optimise the secondary loss on a held-out part of the "
+    "training set.",
     "tpu": "`local`, or the name of a TPU.",
+    "num_gpus": "Number of GPUs; all by default.",
+    "multi_worker": "Whether TF_CONFIG names many machines.",
     "data_dir": "Folder of TensorFlow Datasets.",
     "tuned": "Settings of objectives, which override --config.<key>: the "
     "result of baselines/tune.py (a best.json, or a folder of them), or a JSON "
@@ -51,83 +47,76 @@ _SHARED = {
     "Waits if another process trains there.",
     "init_from": "A `.keras` file with the initial weights, or the prefix of a "
     "checkpoint of Uncertainty Baselines.",
+    "parallel": "Number of runs at a time on this machine.",
     "ray": "Execute the runs on a Ray cluster: `auto` for the cluster of this "
     "machine, `local` for a new cluster on this machine alone, or the address "
     "of a cluster. All nodes must be able to access the folders.",
-    "run_resources": "With --ray, other resources of a run, such as "
-    "'{\"TPU\": 4}'.",
+    "run_cpus": "With --ray, number of CPUs of a run.",
+    "run_gpus": "With --ray, number of GPUs of a run.",
+    "run_resources": "With --ray, other resources of a run: '{\"TPU\": 4}'.",
 }
-_NUMBERS = {
-    "num_gpus": (None, "Number of GPUs; all by default."),
-    "parallel": (1, "Number of runs at a time on this machine."),
-    "run_cpus": (1, "With --ray, number of CPUs of a run."),
+# The others are texts.
+_KINDS = {
+    "interleaved": (flags.DEFINE_bool, None),
+    "num_gpus": (flags.DEFINE_integer, None),
+    "multi_worker": (flags.DEFINE_bool, False),
+    "parallel": (flags.DEFINE_integer, 1),
+    "run_cpus": (flags.DEFINE_integer, 1),
+    "run_gpus": (flags.DEFINE_float, 0),
 }
 
 
 def define(*names):
     """Defines flags that several scripts share."""
     for name in names:
-        if name in _NUMBERS:
-            DEFINE_integer(name, *_NUMBERS[name])
-        else:
-            DEFINE_string(name, None, _SHARED[name])
+        kind, default = _KINDS.get(name, (flags.DEFINE_string, None))
+        kind(name, default, _TEXTS[name])
 
 
 def define_config(default):
-    """Defines `--config`, `--config.<key>` and `--data_dir`."""
-    _DEFAULTS["config"] = str(ROOT / "configs" / default)
+    """Defines `--config` and `--config.<key>`, with a file of `configs/`."""
     config_flags.DEFINE_config_file(
         "config",
         None,
         f"Configuration file; configs/{default} by default. "
         "--config.<key>=<value> changes a setting, such as --config.epochs=10.",
     )
+    # Not the flag's default, which would be loaded at once, with TensorFlow.
+    FLAGS["config"].file = str(ROOT / "configs" / default)
     define("data_dir")
 
 
-def define_objective():
-    """Defines the flags of one objective."""
-    define("primary", "secondary")
-    DEFINE_bool(
-        "interleaved",
-        None,
-        "Optimise the secondary loss on a held-out part of the training set.",
-    )
+def define_integers(name, default, text):
+    """Defines a list of integers."""
+    serializer = flags.ListSerializer(",")
+    flags.DEFINE(_Integers(), name, default, text, serializer=serializer)
 
 
-def define_devices():
-    """Defines the flags that say what a script runs on."""
-    define("tpu", "num_gpus")
-    DEFINE_bool("multi_worker", False, "Whether TF_CONFIG names many machines.")
+class _Integers(flags.ListParser):
+    def parse(self, argument):
+        return list(map(int, super().parse(argument)))
 
 
 def define_training(default_config):
     """Defines the flags of a training script."""
-    define_objective()
-    define_devices()
+    define(*OBJECTIVE, *DEVICES, "tuned", "resume", "init_from")
     define_config(default_config)
-    define("tuned", "resume", "init_from")
-    DEFINE_string(
+    flags.DEFINE_string(
         "output_dir",
         None,
         "Folder of the run; runs/<primary>+<secondary> by default. The same "
         "command resumes a run that was stopped.",
     )
-    DEFINE_list(
+    define_integers(
         "profile_steps",
         None,
         "First and last step to profile for TensorBoard, such as 10,20.",
     )
 
 
-def define_pool():
-    """Defines the flags that say where several runs are executed."""
-    define("tpu", "num_gpus", "parallel", "ray", "run_cpus", "run_resources")
-    DEFINE_float("run_gpus", 0, "With --ray, number of GPUs of a run.")
-
-
 def run_config():
     """Returns the configuration and the folder of the run to train."""
+    from caltrain_tf import checks
     from caltrain_tf.experiments import config as settings
 
     if FLAGS.resume is not None:
@@ -140,12 +129,7 @@ def run_config():
     name = settings.objective(config)
     if FLAGS.tuned is not None:
         tuned = settings.read_tuned(FLAGS.tuned, config.data.name)
-        if name not in tuned:
-            raise ValueError(
-                f"--tuned has no settings of {name!r}. "
-                f"Received: {FLAGS.tuned}, which has {', '.join(tuned)}"
-            )
-        settings.override(config, tuned[name], name)
+        settings.override(config, tuned[checks.choice("--tuned", name, tuned)])
     settings.check(config)
     return config, FLAGS.output_dir or os.path.join("runs", name)
 
@@ -155,23 +139,21 @@ def strategy():
     from caltrain_tf import training
 
     found = training.get_strategy(
-        tpu=FLAGS.tpu,
-        num_gpus=FLAGS.num_gpus,
-        multi_worker=FLAGS.multi_worker,
+        **{name: FLAGS[name].value for name in DEVICES}
     )
     print(f"Running on {training.describe(found)}.", flush=True)
     return found
 
 
 def open_pool():
-    """Returns the pool that the flags of `define_pool` describe."""
+    """Returns the pool that the flags `POOL` and `RAY` describe."""
     from caltrain_tf.experiments import pool
 
-    here = ("parallel", "num_gpus")
-    there = ("run_cpus", "run_gpus", "run_resources")
-    for name in there if FLAGS.ray is None else here:
+    here, only = (
+        (RAY[1:], "with") if FLAGS.ray is None else (POOL[1:], "without")
+    )
+    for name in here:
         if FLAGS[name].present:
-            only = "with" if FLAGS.ray is None else "without"
             raise ValueError(f"--{name} only counts {only} --ray.")
     if FLAGS.ray is None:
         return pool.LocalPool(ROOT, FLAGS.parallel, FLAGS.num_gpus, FLAGS.tpu)
@@ -192,27 +174,13 @@ def overrides():
     return config_flags.get_override_values(FLAGS["config"]).keys()
 
 
-def integers(name):
-    """Returns the integers of a flag that is a list, or None."""
-    if FLAGS[name].value is None:
-        return None
-    try:
-        return [int(value) for value in FLAGS[name].value]
-    except ValueError as error:
-        raise ValueError(
-            f"--{name} must be integers. Received: {FLAGS[name].value}"
-        ) from error
-
-
 def run(main, *, arguments=False, resumes=True):
     """Parses the flags, runs a script and exits with the code it returns.
 
-    `main` is called with the arguments that are not flags, if `arguments` are
-    allowed; `resumes` is whether the same command resumes what was stopped. A
-    `ValueError` is a message to the user and ends the script in one line;
-    `--verbosity=1` shows its traceback.
+    `main` gets the arguments that are not flags, if `arguments` are allowed;
+    `resumes` is whether the same command resumes what was stopped. A
+    `ValueError` ends the script in one line; `--verbosity=1` shows the rest.
     """
-    end = "Stopped; the same command goes on." if resumes else "Stopped."
 
     def guarded(argv):
         if not FLAGS["verbosity"].present:
@@ -228,7 +196,8 @@ def run(main, *, arguments=False, resumes=True):
         except (KeyboardInterrupt, SystemExit) as stop:
             code = getattr(stop, "code", 130)
             if code in (130, 143):
-                print(f"\n{end}", file=sys.stderr)
+                goes_on = "; the same command goes on" if resumes else ""
+                print(f"\nStopped{goes_on}.", file=sys.stderr)
             return code
         except ModuleNotFoundError as error:
             return f'{error}: pip install "caltrain_tf[tensorflow,baselines]"'
@@ -241,17 +210,13 @@ def run(main, *, arguments=False, resumes=True):
 
 
 def _parse(argv):
-    """Parses flags, and loads the default configuration if none is given.
-
-    Not when the flag is defined: a configuration has the options of all losses,
-    and `--help` should not wait for TensorFlow.
-    """
+    """Parses flags, and loads the default configuration if none is given."""
     try:
         argv = FLAGS(argv, known_only=True)
         if "config" in FLAGS and not FLAGS["config"].present:
-            FLAGS["config"].parse(_DEFAULTS["config"])
+            FLAGS["config"].parse(FLAGS["config"].file)
         return FLAGS(argv)
-    except (Error, AttributeError, KeyError) as error:
+    except (flags.Error, AttributeError, KeyError) as error:
         # ml_collections raises the latter two for a mistyped --config.<key>.
         text = " ".join(str(error.args[0]).split())
         sys.exit(f"Flags: {text}. Pass --helpshort to list them.")

@@ -15,8 +15,7 @@ moment and skips finished runs. A run that fails does not stop the others.
 import flags
 
 flags.define_config("cifar10.py")
-flags.define("tuned")
-flags.define_pool()
+flags.define("tuned", *flags.POOL, *flags.RAY)
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", None, "Folder of the study.", required=True)
 flags.DEFINE_list(
@@ -25,13 +24,15 @@ flags.DEFINE_list(
     "Objectives to train, such as nll,focal+sb_ece,nll+s_avuc-interleaved; "
     "`paper` for those of the paper's table of results.",
 )
-flags.DEFINE_list("seeds", list("0123456789"), "Seeds of each objective.")
+flags.define_integers(
+    "seeds", "0,1,2,3,4,5,6,7,8,9", "Seeds of each objective."
+)
 flags.DEFINE_bool("shift", False, "Also measure each run under shift.")
 flags.DEFINE_list(
     "shift_corruptions", None, "With --shift, corruptions; all 15 by default."
 )
-flags.DEFINE_list(
-    "shift_severities", list("12345"), "With --shift, severities."
+flags.define_integers(
+    "shift_severities", "1,2,3,4,5", "With --shift, severities."
 )
 flags.DEFINE_integer(
     "shift_examples",
@@ -65,11 +66,11 @@ def read_runs():
     if FLAGS.shift:
         measured = shift.shift_options(
             FLAGS.shift_corruptions or corruptions.NAMES,
-            flags.integers("shift_severities"),
+            FLAGS.shift_severities,
             FLAGS.shift_examples,
             FLAGS.shift_generated,
         )
-    seeds, folder = flags.integers("seeds"), FLAGS.output_dir
+    seeds, folder = FLAGS.seeds, FLAGS.output_dir
     return study.study_runs(
         config, objectives, seeds, folder, tuned, flags.of_runs(), measured
     )
@@ -92,7 +93,9 @@ def main(_):
         print(f"\n{study.summary_table(runs)}")
     if failures:
         print("\nFailed runs, which the same command tries again:")
-        print(study.failure_text(failures))
+        for run, outcome in failures.items():
+            print(f"{run.name}: {outcome.failure}\n    {outcome.last_line}")
+            print(f"    {run.folder}/log.txt")
     print(f"\nEverything is in {FLAGS.output_dir}")
     return 1 if failures else 0
 

@@ -20,9 +20,8 @@ import os
 
 import flags
 
-flags.define_objective()
+flags.define(*flags.OBJECTIVE, *flags.POOL, *flags.RAY)
 flags.define_config("cifar10.py")
-flags.define_pool()
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
     "output_dir",

@@ -39,7 +39,7 @@ def train(config, folder):
             epochs=config.epochs,
             evaluations=splits,
             run=run,
-            profile_steps=flags.integers("profile_steps"),
+            profile_steps=FLAGS.profile_steps,
             **build.fit_options(config),
         )
         epoch = experiment.chosen_epoch(trainer, config, run, history)

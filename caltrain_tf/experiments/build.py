@@ -13,9 +13,6 @@ from caltrain_tf import data as data_room
 from caltrain_tf.experiments import config as settings
 from caltrain_tf.experiments import uncertainty_baselines
 
-# The most training images of which the train ECE is measured.
-_TRAIN_ECE = 50_000
-
 
 def data(config, data_dir=None):
     """Returns the data set as uint8 pixels, which the network normalises."""
@@ -37,30 +34,27 @@ def training_input(config, dataset):
     In interleaved training, a part of it is held out for the secondary loss.
     """
     batch_size = _micro_batch(config)
-    parts = (dataset,)
+    parts, arguments = {"dataset": dataset}, {}
     if config.interleaved.enabled:
-        parts = dataset.interleaved(config.interleaved.held_out_fraction)
-    names = ("dataset", "held_out")[: len(parts)]
-    arguments = {}
-    for name, part in zip(names, parts, strict=True):
+        fraction = config.interleaved.held_out_fraction
+        parts["dataset"], parts["held_out"] = dataset.interleaved(fraction)
+        arguments["calibration_loss"] = loss(config, ["secondary"])
+    for name, part in parts.items():
         arguments[name] = part.train_input(batch_size, seed=config.seed)
         arguments[f"{name}_steps"] = part.steps_per_epoch(batch_size)
-    if config.interleaved.enabled:
-        arguments["calibration_loss"] = loss(config, ["secondary"])
     return arguments
 
 
 def evaluation_input(config, dataset):
     """Returns the splits that are evaluated, by name."""
-    batch_size = _micro_batch(config)
     return {
-        split: dataset.eval_input(split, batch_size)
+        split: dataset.eval_input(split, _micro_batch(config))
         for split in ("calibration", "test")
     }
 
 
 def training_images(config, dataset):
-    """Returns training images as they are, for the train ECE: at most 50,000.
+    """Returns at most 50,000 training images as they are, for the train ECE.
 
     Not if nothing is trained: there may be no training set.
     """
@@ -71,7 +65,7 @@ def training_images(config, dataset):
 
     def first(context):
         replicas = context.num_replicas_in_sync // context.num_input_pipelines
-        return batches(context).take(replicas * (_TRAIN_ECE // batch_size + 1))
+        return batches(context).take(replicas * (50_000 // batch_size + 1))
 
     return {"train": first}
 
@@ -106,15 +100,15 @@ def model(config, dataset, init_from=None):
     if uncertainty_baselines.is_checkpoint(init_from):
         uncertainty_baselines.load_weights(inner, init_from)
     elif init_from is not None:
-        _load_weights(network, init_from)
+        with _named("--init_from"):
+            network.set_weights(models.load(init_from).get_weights())
     return network
 
 
 def loss(config, parts=None):
-    """Returns the `CompositeLoss` of some parts.
+    """Returns the `CompositeLoss` of both parts, or of those that are named.
 
-    By default, both parts are included, and the primary loss alone in
-    interleaved training.
+    In interleaved training it is the primary loss alone.
     """
     if parts is None:
         interleaved = config.interleaved.enabled
@@ -220,19 +214,6 @@ def check(configs, data_dir=None):
     for config in configs:
         settings.check(config)
         loss(config)
-
-
-def _load_weights(network, path):
-    weights = models.load(path).get_weights()
-    shapes = [weight.shape for weight in weights]
-    expected = [tuple(weight.shape) for weight in network.weights]
-    if shapes != expected:
-        raise ValueError(
-            "--init_from must be a network with the weights of "
-            f"{network.name!r}: {len(expected)} arrays. Received: {path}, "
-            f"which has {len(shapes)}, or other shapes"
-        )
-    network.set_weights(weights)
 
 
 def _micro_batch(config):

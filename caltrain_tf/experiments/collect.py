@@ -21,22 +21,18 @@ _NOT_SHARED = (
 
 
 class Rows(NamedTuple):
-    """The data of a report, as pandas frames.
+    """The data of a report, as pandas frames."""
 
-    Attributes:
-        results: One row per run: `setting`, `objective`, `primary`,
-            `secondary` ("" for none), `interleaved`, `seed`,
-            `hyperparameters`, every number of its `results.json`, and
-            `test_examples` and `shift_examples`, the numbers of images in the
-            test split and in each set of the shift benchmark, where known.
-        reliability: One row per equal-width bin of a run and a calibrator.
-        shift: `setting`, `objective`, `seed` and the columns of `shift.csv`.
-        left_out: `folder` and `reason` of runs that could not be read.
-    """
-
+    # One row per run: `setting`, `objective`, `primary`, `secondary` ("" for
+    # none), `interleaved`, `seed`, `hyperparameters`, every number of its
+    # `results.json`, and `test_examples` and `shift_examples`, the numbers of
+    # images in the test split and in each shifted set, where known.
     results: pd.DataFrame
+    # One row per equal-width bin of a run and a calibrator.
     reliability: pd.DataFrame
+    # `setting`, `objective`, `seed` and the columns of `shift.csv`.
     shift: pd.DataFrame
+    # `folder` and `reason` of runs that could not be read.
     left_out: pd.DataFrame
 
 
@@ -66,52 +62,45 @@ def of_setting(rows, setting):
 
 
 def collect(paths, *, dirichlet=False, progress=lambda text: None):
-    """Returns the sorted `Rows` of runs.
+    """Returns the sorted `Rows` of runs, local or in a bucket.
 
-    Runs that are unfinished or cannot be read are listed in `left_out`.
-
-    Args:
-        paths: Folders of runs, at any depth, or of the rows of an earlier
-            report; local or in a bucket.
-        dirichlet: Whether to fit Dirichlet calibration if `results.json` does
-            not have it already.
-        progress: Called with a text for every run.
+    `paths` are folders of runs, at any depth, or of the rows of an earlier
+    report; `dirichlet` fits Dirichlet calibration where `results.json` does not
+    have it; `progress` is called with a text for every run.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     # One of the paths may be inside another.
     folders = {f.resolve(): f for path in paths for f in _find_folders(path)}
     frames = {name: [] for name in _COLUMNS}
-    runs = {}
+    runs = []
     for folder in folders.values():
         if (folder / "results.csv").exists():
             for name, frame in _read_rows(folder).items():
-                frames[name].append(frame.assign(origin=os.fspath(folder)))
+                frames[name].append(frame)
             continue
         progress(f"reading {folder}")
         try:
             config = json.loads((folder / "config.json").read_text())
-            runs[folder] = config, _read_run(folder, config, dirichlet)
+            runs.append((config, _read_run(folder, config, dirichlet)))
         except (KeyError, OSError, ValueError) as error:
             reason = {"folder": os.fspath(folder), "reason": str(error)}
             frames["left_out"].append(pd.DataFrame([reason]))
-    names = _setting_names([config for config, _ in runs.values()])
-    for setting, (folder, (_, parts)) in zip(names, runs.items(), strict=True):
+    names = _setting_names([config for config, _ in runs])
+    for setting, (_, parts) in zip(names, runs, strict=True):
         for name, frame in parts.items():
             frame.insert(0, "setting", setting)
-            frames[name].append(frame.assign(origin=os.fspath(folder)))
+            frames[name].append(frame)
     rows = make_rows(
         **{k: pd.concat(v, ignore_index=True) for k, v in frames.items() if v}
     )
     if rows.results.empty:
         reasons = rows.left_out["folder"] + ": " + rows.left_out["reason"]
         raise ValueError(f"No finished run. Received: {'; '.join(reasons)}")
-    twice = rows.results[rows.results.duplicated(_RUN, keep=False)]
-    if len(twice):
+    twice = rows.results[rows.results.duplicated(_RUN)]
+    for row in twice.itertuples():
         raise ValueError(
-            "A run must be there once. Received: "
-            + "; ".join(
-                f"{r.objective} in {r.origin}" for r in twice[:2].itertuples()
-            )
+            f"A run must be there once. Received: {row.objective} with seed "
+            f"{row.seed} twice, of {row.setting}"
         )
     return _sorted(rows)
 
@@ -128,27 +117,23 @@ def write_rows(rows, folder):
 
 def _read_rows(folder):
     """Returns the frames that `write_rows` has written, by name."""
-    frames = {}
-    for name in _COLUMNS:
-        path = files.as_path(folder) / f"{name}.csv"
-        if path.exists():
-            with path.open() as file:
-                frame = _read_csv(file)
-            if len(frame):
-                frames[name] = frame
-    texts = ["secondary", "hyperparameters"]
-    results = frames["results"]
-    frames["results"] = results.assign(
-        **{key: results[key].astype(object).fillna("") for key in texts}
-    )
-    return frames
+    frames = {
+        name: _read_csv(folder / f"{name}.csv")
+        for name in _COLUMNS
+        if (folder / f"{name}.csv").exists()
+    }
+    for key in ("secondary", "hyperparameters"):
+        texts = frames["results"][key].astype(object)
+        frames["results"][key] = texts.fillna("")
+    return {name: frame for name, frame in frames.items() if len(frame)}
 
 
-def _read_csv(file):
+def _read_csv(path):
     # Of all versions of pandas, this engine reads numbers to the last bit.
-    return pd.read_csv(
-        file, engine="python", keep_default_na=False, na_values=[""]
-    )
+    with path.open() as file:
+        return pd.read_csv(
+            file, engine="python", keep_default_na=False, na_values=[""]
+        )
 
 
 def _find_folders(path):
@@ -156,17 +141,14 @@ def _find_folders(path):
     path = files.as_path(path)
     if (path / "results.csv").exists():
         return [path]
-    folders = sorted(
-        files.as_path(folder)
-        for folder, _, names in path.walk()
-        if "config.json" in names
-    )
+    walked = sorted(path.walk())
+    folders = [f for f, _, names in walked if "config.json" in names]
     if not folders:
         raise ValueError(
             "Pass folders of runs, with config.json and results.json, or of "
             f"rows, with results.csv. Received: {os.fspath(path)!r}"
         )
-    return folders
+    return list(map(files.as_path, folders))
 
 
 def _read_run(folder, config, dirichlet):
@@ -177,53 +159,47 @@ def _read_run(folder, config, dirichlet):
     for key in ("accuracy", "ece"):
         if not math.isfinite(results[key]):
             raise ValueError(f"{key} is {results[key]} in results.json")
+    run = {"objective": settings.objective(config), "seed": config["seed"]}
     result = {
-        "objective": settings.objective(config),
+        "objective": run["objective"],
         "primary": config["loss"]["primary"],
         "secondary": config["loss"]["secondary"] or "",
         "interleaved": config["interleaved"]["enabled"],
-        "seed": config["seed"],
+        "seed": run["seed"],
         "hyperparameters": _hyperparameters(config),
         **results,
     }
-    frames = {}
-    predictions = folder / "predictions"
+    frames, predictions = {}, folder / "predictions"
     if (predictions / "test.npz").exists():
         test = prediction_files.load(predictions / "test.npz")
         result["test_examples"] = len(test[1])
-        frames["reliability"] = _reliability(*test, results)
+        frames["reliability"] = _reliability(*test, results).assign(**run)
         if dirichlet and "ece_dirichlet" not in results:
             path = predictions / "calibration.npz"
             scaler = posthoc.DirichletCalibration()
-            scaler.fit(*prediction_files.load(path))
-            measured = measures.measure(scaler.transform(test[0]), test[1])
-            for key in ("accuracy", "ece", "nll"):
-                result[f"{key}_dirichlet"] = measured[key]
+            logits = scaler.fit(*prediction_files.load(path)).transform(test[0])
+            keys = ("accuracy", "ece", "nll")
+            for key, value in measures.measure(logits, test[1], keys).items():
+                result[f"{key}_dirichlet"] = value
     if (folder / "shift.csv").exists():
-        with (folder / "shift.csv").open() as file:
-            frames["shift"] = _read_csv(file)
+        frames["shift"] = _read_csv(folder / "shift.csv").assign(**run)
         about = json.loads((predictions / "shift.json").read_text())
         result["shift_examples"] = about["num_examples"]
-    run = {key: result[key] for key in _RUN[1:]}
-    frames = {k: frame.assign(**run) for k, frame in frames.items()}
     return {"results": pd.DataFrame([result]), **frames}
 
 
 def _reliability(logits, labels, results):
     """Returns the reliability of the test split before and after scaling."""
-    frames = []
+    frames = {}
     for name in ("none", *measures.CALIBRATORS):
-        temperature = results.get(f"temperature_{name}", 1.0)
         curve = metrics.reliability_curve(
-            logits / temperature,
+            logits / results.get(f"temperature_{name}", 1.0),
             labels,
             binning="equal_width",
             from_logits=True,
         )
-        frame = pd.DataFrame(curve._asdict()).rename_axis("bin").reset_index()
-        frame.insert(0, "calibrator", name)
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True)
+        frames[name] = pd.DataFrame(curve._asdict())
+    return pd.concat(frames, names=["calibrator", "bin"]).reset_index()
 
 
 def _setting_names(configs):
@@ -239,7 +215,7 @@ def _setting_names(configs):
         data = config["data"]
         words = [data["name"], config["model"], data.get("train_split")]
         words += [f"{config['epochs']} epochs", f"batch {config['batch_size']}"]
-        names.append(" ".join(word for word in words if word is not None))
+        names.append(" ".join(filter(None, words)))
         shared.append(
             {
                 key: json.dumps(value)
@@ -247,13 +223,13 @@ def _setting_names(configs):
                 if not f"{key}.".startswith(_NOT_SHARED)
             }
         )
+    options = pd.DataFrame(shared, dtype=object).fillna("absent")
     texts = []
-    for name, own in zip(names, shared, strict=True):
-        alike = [s for n, s in zip(names, shared, strict=True) if n == name]
-        keys = sorted({key for other in alike for key in other})
-        differing = [k for k in keys if len({s.get(k) for s in alike}) > 1]
-        differing = [f"{k} {own.get(k, 'absent')}" for k in differing]
-        texts.append(", ".join([name, *differing]))
+    for i, name in enumerate(names):
+        alike = options[[other == name for other in names]]
+        differing = sorted(alike.columns[alike.nunique() > 1])
+        own = [f"{key} {options.at[i, key]}" for key in differing]
+        texts.append(", ".join([name, *own]))
     return texts
 
 
@@ -284,15 +260,9 @@ def _sorted(rows):
         return column.map(lambda loss: places.get(loss, f"99{loss}"))
 
     keys = ["setting", "primary", "secondary", "interleaved", "seed"]
-    results = rows.results.drop(columns="origin")
-    results = results.sort_values(keys, key=place, ignore_index=True)
+    results = rows.results.sort_values(keys, key=place, ignore_index=True)
     for key in ("test_examples", "shift_examples"):
         if key in results:
             results[key] = results[key].astype("Int64")
-    parts = (
-        results[_RUN].merge(
-            part.drop(columns="origin", errors="ignore"), on=_RUN
-        )
-        for part in (rows.reliability, rows.shift)
-    )
-    return Rows(results, *parts, rows.left_out[_COLUMNS["left_out"]])
+    parts = [results[_RUN].merge(part, on=_RUN) for part in rows[1:3]]
+    return Rows(results, *parts, rows.left_out)

@@ -15,6 +15,17 @@ from caltrain_tf import checks, files, losses
 
 INTERLEAVED = "-interleaved"
 BEST = "best.json"
+# Settings that are counts, and their smallest values.
+_COUNTS = {
+    "batch_size": 1,
+    "accumulate_steps": 1,
+    "epochs": 0,
+    "steps_per_execution": 1,
+    "evaluate_every": 1,
+    # If a checkpoint is damaged, the one before it is used.
+    "keep_checkpoints": 2,
+    "checkpoint_every_steps": 1,
+}
 
 
 def get_config():
@@ -101,16 +112,7 @@ def load(folder):
 
 def check(config):
     """Raises if a number of a configuration is out of range."""
-    for name, low in (
-        ("batch_size", 1),
-        ("accumulate_steps", 1),
-        ("epochs", 0),
-        ("steps_per_execution", 1),
-        ("evaluate_every", 1),
-        # If a checkpoint is damaged, the one before it is used.
-        ("keep_checkpoints", 2),
-        ("checkpoint_every_steps", 1),
-    ):
+    for name, low in _COUNTS.items():
         if config[name] is not None:
             checks.count(f"--config.{name}", config[name], low)
     if config.batch_size % config.accumulate_steps:
@@ -134,12 +136,7 @@ def check(config):
 
 
 def flatten(config, prefix=""):
-    """Returns the settings of a configuration by their dotted keys.
-
-    Example:
-        >>> flatten({"loss": {"beta": 1.0, "options": {}}, "seed": 0})
-        {'loss.beta': 1.0, 'seed': 0}
-    """
+    """Returns the settings of a configuration by their dotted keys."""
     flat = {}
     for key in config:
         if hasattr(config[key], "keys"):
@@ -149,24 +146,15 @@ def flatten(config, prefix=""):
     return flat
 
 
-def override(config, settings, name="config"):
-    """Sets existing settings, by dotted keys, to values of the same type.
-
-    Example:
-        >>> config = ml_collections.ConfigDict({"loss": {"beta": 1.0}})
-        >>> override(config, {"loss.betta": 0.3}, "focal+sb_ece")
-        Traceback (most recent call last):
-        ...
-        ValueError: `focal+sb_ece` must be one of 'loss.beta'. Did you mean...
-    """
+def override(config, settings):
+    """Sets existing settings, by dotted keys, to values of the same type."""
     for key, value in settings.items():
-        checks.choice(name, key, list(flatten(config)))
+        checks.choice("config", key, list(flatten(config)))
         try:
             config.update_from_flattened_dict({key: value})
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"A setting of {name!r} does not fit: {error}. "
-                f"Received: {key}={value!r}"
+                f"--config.{key}={value!r} does not fit: {error}"
             ) from error
 
 
@@ -179,36 +167,10 @@ def objective(config):
 
 
 def split_objective(name):
-    """Returns the parts of an objective's name, of any losses.
-
-    Returns:
-        `(primary, secondary, interleaved)`; the secondary loss may be "".
-
-    Example:
-        >>> split_objective("nll+s_avuc-interleaved")
-        ('nll', 's_avuc', True)
-    """
+    """Returns `(primary, secondary, interleaved)`; "" for no secondary loss."""
     pair, interleaved = name.removesuffix(INTERLEAVED), INTERLEAVED in name
     primary, _, secondary = pair.partition("+")
     return primary, secondary, interleaved
-
-
-def parse_objective(name):
-    """Returns the parts of an objective's name; None for no secondary loss."""
-    primary, secondary, interleaved = split_objective(name)
-    checks.choice("objectives", primary, list(losses.PRIMARY))
-    if "+" in name or interleaved:
-        checks.choice("objectives", secondary, list(losses.SECONDARY))
-    return primary, secondary or None, interleaved
-
-
-def with_objective(config, name):
-    """Returns a copy of a configuration with the losses of an objective."""
-    config = copy.deepcopy(config)
-    primary, secondary, interleaved = parse_objective(name)
-    config.loss.primary, config.loss.secondary = primary, secondary
-    config.interleaved.enabled = interleaved
-    return config
 
 
 def set_objective(config, primary, secondary, interleaved):
@@ -223,15 +185,22 @@ def set_objective(config, primary, secondary, interleaved):
         config.interleaved.enabled = interleaved
 
 
+def with_objective(config, name):
+    """Returns a copy of a configuration with the losses of an objective."""
+    config = copy.deepcopy(config)
+    primary, secondary, interleaved = split_objective(name)
+    try:
+        set_objective(config, primary, secondary or "none", interleaved)
+    except ValueError as error:
+        raise ValueError(f"--objectives: {name!r}: {error}") from error
+    return config
+
+
 def expand_objectives(names, data):
     """Returns objectives; `paper` is those of the paper's table of results.
 
     On CIFAR, where NLL memorises the training set, the paper trains its soft
     calibration objectives on a held-out part.
-
-    Example:
-        >>> expand_objectives(["paper"], "imagenet")[-2:]
-        ['nll+sb_ece', 'nll+s_avuc']
     """
     if list(names) != ["paper"]:
         return list(names)
@@ -242,18 +211,15 @@ def expand_objectives(names, data):
     return [n + INTERLEAVED if n in memorised else n for n in names]
 
 
-def read_tuned(path, data=None):
-    """Returns the settings that tuning has found, by objective.
+def read_tuned(path, data):
+    """Returns the settings that tuning has found on a data set, by objective.
 
-    Args:
-        path: A `best.json` of a tuning; a folder that contains such files, at
-            any depth; or a JSON file such as
-            `{"focal+sb_ece": {"loss.beta": 0.3}}`.
-        data: The data set on which a tuning must have been done; any if None.
+    `path` is a `best.json`, a folder that contains such files, at any depth, or
+    a JSON file such as `{"focal+sb_ece": {"loss.beta": 0.3}}`.
     """
     path = files.as_path(path)
     paths = [path]
-    if path.is_dir():
+    if path.is_dir():  # A bucket has no `rglob`.
         walked = sorted(path.walk())
         paths = [folder / BEST for folder, _, names in walked if BEST in names]
     if not paths or not paths[0].exists():
@@ -265,7 +231,7 @@ def read_tuned(path, data=None):
     for file in paths:
         best = json.loads(file.read_text())
         if "overrides" in best:
-            if data not in (None, best["data"]):
+            if data != best["data"]:
                 raise ValueError(
                     f"--tuned must be of {data!r}. Received: {file}, which is "
                     f"of {best['data']!r}"
@@ -277,6 +243,4 @@ def read_tuned(path, data=None):
                 f"Received: {', '.join(twice)} again in {file}"
             )
         tuned |= best
-    for name in tuned:
-        parse_objective(name)
     return tuned

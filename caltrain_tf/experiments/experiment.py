@@ -14,10 +14,7 @@ from caltrain_tf.experiments.config import objective
 
 
 def finished(folder, config):
-    """Returns the results of a run if it is finished, or None.
-
-    It raises if the folder has a run of another configuration.
-    """
+    """Returns the results of a run if it is finished, or None."""
     if (files.as_path(folder) / "config.json").exists():
         training.check_config(folder, config.to_dict())
     return read_results(folder)
@@ -36,14 +33,7 @@ def epochs_done(folder):
 
 
 def open_folder(folder, config, strategy, wait=False):
-    """Returns the `RunFolder` of a run, which only one worker may write to.
-
-    Args:
-        folder: The folder.
-        config: The configuration.
-        strategy: The strategy of the run.
-        wait: Whether to wait for another process that trains in the folder.
-    """
+    """Returns the `RunFolder` of a run, maybe after another process."""
     if wait:
         say = threading.Timer(5, print, [f"Waiting for another run: {folder}."])
         say.start()
@@ -62,10 +52,7 @@ def predict(trainer, splits):
 
 
 def chosen_epoch(trainer, config, run, history):
-    """Returns the row of the epoch to measure: the last, or the best one.
-
-    The weights of the best epoch are restored.
-    """
+    """Returns the row of the last epoch, or restores the best one."""
     if not history:
         return {"epoch": 0, "step": 0}  # Nothing was trained.
     if config.best is None:
@@ -75,11 +62,7 @@ def chosen_epoch(trainer, config, run, history):
 
 
 def final_results(config, epoch, predictions, calibrators):
-    """Returns the contents of `results.json`, and warns of a memorised set.
-
-    `epoch` is the row of the epoch that is measured, `predictions` are
-    `(logits, labels)` by split.
-    """
+    """Returns the contents of `results.json`, and warns of a memorised set."""
     train, test = predictions.get("train"), predictions["test"]
     results = measures.final_results(test, calibrators, train)
     if train is not None:
@@ -90,10 +73,7 @@ def final_results(config, epoch, predictions, calibrators):
 
 
 def write(run, step, predictions, calibrators, results, model):
-    """Writes predictions, a reliability diagram, networks and results.
-
-    `step` is that of the weights that are measured; `model` is on one device.
-    """
+    """Writes predictions, a reliability diagram, networks and results."""
     for split in ("calibration", "test"):
         path = run.file("predictions", f"{split}.npz")
         prediction_files.save(path, *predictions[split])

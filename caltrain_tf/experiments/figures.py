@@ -8,7 +8,6 @@ import io
 import math
 
 import numpy as np
-import pandas as pd
 from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -69,12 +68,7 @@ _METRICS = {
     "temperature": ("Temperature", ""),
     "average_uncertainty": ("Mean entropy", "nats"),
 }
-# Effect sizes, with their names in the paper.
-_EFFECTS = {0.8: "large", 2.0: "huge"}
 _STRENGTHS = (1.0, 0.6, 0.35)
-_LEGEND_ROW = 0.19
-# Longer labels would be cut off in a legend of two columns.
-_MAX_CHARACTERS = 28
 
 
 def save(figure, path):
@@ -91,12 +85,7 @@ def loss_label(loss):
 
 
 def objective_label(objective):
-    """Returns the label of an objective in tables and figures.
-
-    Example:
-        >>> objective_label("nll+s_avuc-interleaved")
-        'NLL + S-AvUC (interleaved)'
-    """
+    """Returns an objective's label: `NLL + S-AvUC (interleaved)`."""
     primary, secondary, interleaved = config.split_objective(objective)
     label = " + ".join(map(loss_label, filter(None, (primary, secondary))))
     return label + (" (interleaved)" if interleaved else "")
@@ -109,12 +98,7 @@ def calibrator_label(calibrator):
 
 
 def metric_label(metric, unit=True):
-    """Returns the label of a metric, with its unit.
-
-    Example:
-        >>> metric_label("ece_ts_sb_ece"), metric_label("brier")
-        ('ECE + TS-SB-ECE (%)', 'Brier score')
-    """
+    """Returns the label of a metric, with its unit: `ECE + TS-SB-ECE (%)`."""
     base = _base(metric)
     label, unit_name = _METRICS.get(base, (metric, ""))
     if base and metric != base:
@@ -125,6 +109,12 @@ def metric_label(metric, unit=True):
 def metric_factor(metric):
     """Returns 100 for metrics that are shown in percent, otherwise 1."""
     return 100 if _METRICS.get(_base(metric), ("", ""))[1] == "%" else 1
+
+
+def _base(metric):
+    """Returns the metric without the calibrator's name, "" if unknown."""
+    found = (key for key in _METRICS if f"{metric}_".startswith(f"{key}_"))
+    return next(found, "")
 
 
 def objective_style(objective):
@@ -151,50 +141,56 @@ def effect_size_bars(effects):
     means = effects.pivot_table("d", "secondary", "metric", sort=False)
     # Sorted by the first metric that each loss has.
     order = means[metrics].bfill(axis=1)[metrics[0]]
-    losses = list(order.sort_values(ascending=False).index)
+    names = list(order.sort_values(ascending=False).index)
     height = 0.8 / len(metrics)
-    figure, ax = style.new_axes(1.1 + len(losses) * (0.15 + 0.2 * len(metrics)))
+    figure, ax = style.new_axes(1.1 + len(names) * (0.15 + 0.2 * len(metrics)))
+
+    def mark(primary, interleaved=False):
+        return {
+            "marker": objective_style(primary)[1],
+            "markersize": 4,
+            "markerfacecolor": "white" if interleaved else "black",
+            "markeredgecolor": "black",
+            "markeredgewidth": 0.7,
+            "linestyle": "none",
+        }
+
     for (secondary, metric), points in effects.groupby(
         ["secondary", "metric"], sort=False
     ):
-        place = losses.index(secondary) - 0.4
-        place += height * (metrics.index(metric) + 0.5)
+        index = metrics.index(metric)
+        place = names.index(secondary) - 0.4 + height * (index + 0.5)
         color = objective_style(f"+{secondary}")[0]
-        color = to_rgba(color, _STRENGTHS[metrics.index(metric) % 3])
+        color = to_rgba(color, _STRENGTHS[index % 3])
         ax.barh(place, points["d"].mean(), 0.9 * height, color=color)
         for row in points.itertuples():
-            ax.plot(row.d, place, **_mark(row.primary, row.interleaved))
-    for value, name in _EFFECTS.items():
+            ax.plot(row.d, place, **mark(row.primary, row.interleaved))
+    # On opposite sides, because the lines may be close.
+    for text, value, side in (("large", 0.8, "right"), ("huge", 2.0, "left")):
         ax.axvline(value, color=style.GREY, linestyle="--", linewidth=1)
-        ax.annotate(
-            f"{name} {value}",
-            (value, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            # On opposite sides, because the lines may be close.
-            ha="right" if value < 1 else "left",
+        ax.text(
+            value,
+            1.01,
+            f"{text} {value}",
+            transform=ax.get_xaxis_transform(),
+            ha=side,
             fontsize=8,
             color=style.GREY,
         )
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_yticks(range(len(losses)), map(loss_label, losses))
+    ax.set_yticks(range(len(names)), map(loss_label, names))
     ax.invert_yaxis()
     ax.set_xlabel("Cohen's d (above 0: better than without)")
     handles = [
-        Patch(
-            color=to_rgba(style.GREY, _STRENGTHS[index % 3]),
-            label=metric_label(name, unit=False),
-        )
-        for index, name in enumerate(metrics)
+        Patch(color=to_rgba(style.GREY, strength), label=metric_label(m, False))
+        for m, strength in zip(metrics, _STRENGTHS, strict=False)
     ]
     handles += [
-        Line2D([], [], label=loss_label(name), **_mark(name))
+        Line2D([], [], label=loss_label(name), **mark(name))
         for name in effects["primary"].unique()
     ]
     if effects["interleaved"].any():
-        look = _mark("nll", interleaved=True)
-        handles.append(Line2D([], [], label="interleaved", **look))
+        handles.append(Line2D([], [], label="interleaved", **mark("nll", True)))
     legend_below(ax, handles, columns=3)
     return figure
 
@@ -248,19 +244,15 @@ def error_bars_by_objective(summary, metric="ece"):
     return figure
 
 
-def reliability_by_objective(rows, errors, columns=2):
-    """Draws a reliability diagram of every objective, over all seeds.
-
-    `errors` are the ECEs of objectives, for the titles.
-    """
+def reliability_by_objective(rows, errors):
+    """Draws a reliability diagram of every objective, titled by its ECE."""
     curves = curves_by_objective(rows)
-    axes = reliability.new_axes(len(curves), columns, width=1.9)
+    axes = reliability.new_axes(len(curves), columns=2, width=1.9)
     for ax, (objective, curve) in zip(axes, curves.items(), strict=True):
         # The end of a long name is on the second line.
-        name, *kind = objective_label(objective).split(" (")
-        second = [f"({part}" for part in kind]
-        second.append(f"ECE {100 * errors[objective]:.2f}%")
-        title = f"{name}\n{' '.join(second)}"
+        name, bracket, kind = objective_label(objective).partition(" (")
+        second = f"{bracket}{kind} ECE {100 * errors[objective]:.2f}%".strip()
+        title = f"{name}\n{second}"
         reliability.draw(ax, curve, curve.count, title, size=8)
     reliability.draw_legend(axes[0].figure)
     return axes[0].figure
@@ -275,18 +267,12 @@ def accuracy_against_confidence(rows):
     figure, ax = style.new_axes(4.4)
     reliability.draw_diagonal(ax, label="calibrated")
     for objective, curve in curves_by_objective(rows).items():
-        look = _line(objective) | {"markersize": 4}
-        many = curve.count >= reliability.FEW
-        ax.plot(
-            curve.confidence[many],
-            curve.accuracy[many],
-            linewidth=1.3,
-            label=objective_label(objective),
-            **look,
-        )
+        look = _line(objective) | {"markersize": 4, "linewidth": 1.3}
+        x, y, many = *curve[:2], curve.count >= reliability.FEW
+        ax.plot(x[many], y[many], label=objective_label(objective), **look)
         few = (curve.count > 0) & ~many
         look |= {"linestyle": "none", "alpha": reliability.FAINT}
-        ax.plot(curve.confidence[few], curve.accuracy[few], **look)
+        ax.plot(x[few], y[few], **look)
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="Confidence", ylabel="Accuracy")
     ax.grid(alpha=0.3)
     legend_below(ax)
@@ -307,13 +293,12 @@ def curves_by_objective(rows):
 def shift_lines(means, metric="ece", title=None):
     """Draws a metric against severity, with error bars.
 
-    `means` has `severity`, `mean`, `error` (NaN for none), and `objective`,
-    `calibrator` or both: a line each.
+    `means` is a frame of `severity`, `mean`, `error` (NaN for none), and
+    `objective`, `calibrator` or both: a line each.
     """
-    frame = pd.DataFrame(means)
     factor = metric_factor(metric)
-    keys = [key for key in ("objective", "calibrator") if key in frame]
-    lines = list(frame.groupby(keys, sort=False))
+    keys = [key for key in ("objective", "calibrator") if key in means]
+    lines = list(means.groupby(keys, sort=False))
     figure, ax = style.new_axes(3.8, title)
     # Offsets keep the error bars of different lines apart.
     step = min(0.06, 0.5 / len(lines))
@@ -330,11 +315,10 @@ def shift_lines(means, metric="ece", title=None):
             look["marker"] = "osD^vPX"[index % 7]
             label = calibrator_label(calibrator)
         points = points.sort_values("severity")
-        values = points[["severity", "mean", "error"]].to_numpy(float)
-        severity, mean, error = values.T
-        offset = step * (index - (len(lines) - 1) / 2)
+        points = points[["severity", "mean", "error"]].to_numpy(float)
+        severity, mean, error = points.T
         ax.errorbar(
-            severity + offset,
+            severity + step * (index - (len(lines) - 1) / 2),
             factor * mean,
             yerr=factor * np.nan_to_num(error),
             markersize=4,
@@ -343,29 +327,24 @@ def shift_lines(means, metric="ece", title=None):
             label=label,
             **look,
         )
-    ticks = sorted(frame["severity"].unique())
+    ticks = sorted(means["severity"].unique())
     ax.set_xticks(ticks, [str(tick) if tick else "clean" for tick in ticks])
     ax.set(xlabel="Severity of the shift", ylabel=metric_label(metric))
     ax.grid(axis="y", alpha=0.3)
     if len(lines) > 1:
-        handles, _ = ax.get_legend_handles_labels()
-        legend_below(ax, handles)
+        legend_below(ax)
     return figure
 
 
-def shift_heatmap(rows, metric="ece", calibrator="none", title=None):
+def shift_heatmap(rows, metric="ece", calibrator="none"):
     """Draws a metric of one run as a heat map over corruption and severity."""
-    frame = pd.DataFrame(rows)
-    frame = frame[
-        (frame["metric"] == metric)
-        & (frame["calibrator"] == calibrator)
-        & (frame["severity"] > 0)
-    ]
+    rows = rows[(rows["metric"] == metric) & (rows["severity"] > 0)]
+    rows = rows[rows["calibrator"] == calibrator]
     factor = metric_factor(metric)
-    cells = factor * frame.pivot(
-        index="corruption", columns="severity", values="value"
-    ).reindex(frame["corruption"].unique())
-    title = title or f"{metric_label(metric)}, {calibrator_label(calibrator)}"
+    cells = factor * rows.pivot_table(
+        "value", "corruption", "severity", sort=False
+    ).sort_index(axis=1)
+    title = f"{metric_label(metric)}, {calibrator_label(calibrator)}"
     figure, ax = style.new_axes(1.2 + 0.27 * len(cells), title)
     ax.spines[["top", "right"]].set_visible(True)
     values = cells.to_numpy()
@@ -373,18 +352,12 @@ def shift_heatmap(rows, metric="ece", calibrator="none", title=None):
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            ax.text(
-                column,
-                row,
-                f"{value:.{1 if factor == 100 else 2}f}",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="black" if value > middle else "white",
-            )
+            text = f"{value:.{1 if factor == 100 else 2}f}"
+            color = "black" if value > middle else "white"
+            place = {"ha": "center", "va": "center", "fontsize": 8}
+            ax.text(column, row, text, color=color, **place)
     ax.set_xticks(range(len(cells.columns)), cells.columns)
-    names = [name.replace("_", " ") for name in cells.index]
-    ax.set_yticks(range(len(names)), names)
+    ax.set_yticks(range(len(cells)), cells.index.str.replace("_", " "))
     ax.set_xlabel("Severity of the shift")
     figure.colorbar(image, ax=ax)
     return figure
@@ -392,15 +365,13 @@ def shift_heatmap(rows, metric="ece", calibrator="none", title=None):
 
 def legend_below(ax, handles=None, columns=None):
     """Adds a legend below the axes and increases the figure's height for it."""
-    figure = ax.figure
-    if handles is None:
-        handles, _ = ax.get_legend_handles_labels()
-    if columns is None:
-        longest = max(len(handle.get_label()) for handle in handles)
-        columns = 2 if longest <= _MAX_CHARACTERS else 1
-    rows = math.ceil(len(handles) / columns)
-    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * rows)
-    figure.legend(
+    handles = handles or ax.get_legend_handles_labels()[0]
+    # Longer labels would be cut off in a legend of two columns.
+    longest = max(len(handle.get_label()) for handle in handles)
+    columns = columns or (2 if longest <= 28 else 1)
+    height = 0.19 * math.ceil(len(handles) / columns)
+    ax.figure.set_figheight(ax.figure.get_figheight() + height)
+    ax.figure.legend(
         handles=handles,
         loc="outside lower center",
         ncols=columns,
@@ -418,20 +389,3 @@ def _line(objective):
         "linestyle": linestyle,
         "markerfacecolor": color if filled else "white",
     }
-
-
-def _mark(primary, interleaved=False):
-    return {
-        "marker": objective_style(primary)[1],
-        "markersize": 4,
-        "markerfacecolor": "white" if interleaved else "black",
-        "markeredgecolor": "black",
-        "markeredgewidth": 0.7,
-        "linestyle": "none",
-    }
-
-
-def _base(metric):
-    """Returns the metric without the calibrator's name, "" if unknown."""
-    found = (key for key in _METRICS if f"{metric}_".startswith(f"{key}_"))
-    return next(found, "")

@@ -57,15 +57,10 @@ def measure(logits, labels, names=tuple(_METRICS)):
 
 
 def final_results(test, calibrators, train=None):
-    """Returns the contents of `results.json`, a flat dictionary.
+    """Returns the contents of `results.json`.
 
-    Beside `accuracy`, `ece` and so on there are `ece_ts`, `nll_ts`,
-    `temperature_ts` for each calibrator.
-
-    Args:
-        test: `(logits, labels)` of the test split.
-        calibrators: Fitted calibrators by name.
-        train: The same of training images, without augmentation.
+    `test` and `train` are `(logits, labels)`, the latter of training images
+    without augmentation.
     """
     logits, labels = test
     results = measure(logits, labels)
@@ -88,7 +83,7 @@ def results_table(results):
         {
             label: [
                 f"{factor * results[key + ending]:.{digits}f}"
-                for ending in ("", *(f"_{name}" for name in CALIBRATORS))
+                for ending in ("", "_ts", "_ts_sb_ece")
             ]
             for label, key, factor, digits in (
                 ("ECE (%)", "ece", 100, 2),
@@ -97,12 +92,11 @@ def results_table(results):
                 ("NLL", "nll", 1, 4),
                 ("Brier score", "brier", 1, 4),
             )
-        }
+        },
+        index=["none", "TS", "TS-SB-ECE"],
     )
-    table["temperature"] = ["1"] + [
-        f"{results[f'temperature_{name}']:.3f}" for name in CALIBRATORS
-    ]
-    table.index = ["none", "TS", "TS-SB-ECE"]
+    temperatures = [results[f"temperature_{name}"] for name in CALIBRATORS]
+    table["temperature"] = ["1", *(f"{value:.3f}" for value in temperatures)]
     return (
         f"accuracy {results['accuracy']:.2%}, marginal ECE "
         f"{results['marginal_ece']:.2%}, average uncertainty "

@@ -19,9 +19,6 @@ import tempfile
 import time
 
 LOG = "log.txt"
-# How many times Ray restarts a run whose node or worker died.
-_RAY_RETRIES = 20
-_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,8 +47,7 @@ class LocalPool:
     """Executes runs on this machine, `parallel` at a time.
 
     CPU threads and GPUs are divided among the runs, or each has `num_gpus`; if
-    there are fewer GPUs than runs at a time, these share GPUs. A TPU can only
-    be used by one run at a time.
+    there are fewer GPUs than runs at a time, these share GPUs.
     """
 
     def __init__(self, root, parallel=1, num_gpus=None, tpu=None):
@@ -63,8 +59,8 @@ class LocalPool:
         self.slots = parallel
         self._root = root
         self._free = queue.SimpleQueue()
-        threads = max(1, _num_processors() // parallel)
         for gpus in gpus_of_slots(parallel, num_gpus):
+            threads = max(1, _num_processors() // parallel)
             self._free.put(_environment(root, threads, gpus))
         self._executor = concurrent.futures.ThreadPoolExecutor(parallel)
         self._running = set()
@@ -111,8 +107,7 @@ class RayPool:
 
     A run whose node dies is restarted on another node and resumes from its last
     checkpoint, so all nodes must share the folders of the runs. The repository
-    is sent to the nodes; the dependencies must be installed there. `cpus`,
-    `gpus` and `resources` are those of one run.
+    is sent to the nodes; the dependencies must be installed there.
     """
 
     def __init__(self, root, address, cpus=1, gpus=0, resources=None, tpu=None):
@@ -122,14 +117,7 @@ class RayPool:
                 f"Received: --tpu={tpu}"
             )
         self._ray = _start_ray(root, address)
-        resources = resources or {}
-        self._options = {
-            "num_cpus": cpus,
-            "num_gpus": gpus,
-            "resources": resources,
-            "max_retries": _RAY_RETRIES,
-        }
-        needs = {"CPU": cpus, "GPU": gpus, **resources}
+        needs = {"CPU": cpus, "GPU": gpus, **(resources or {})}
         there = self._ray.cluster_resources()
         # The number of runs at a time on the current nodes.
         self.slots = int(
@@ -143,8 +131,15 @@ class RayPool:
             )
         if not self.slots:
             print(f"No node has {needs} now; waiting.", file=sys.stderr)
+        task = self._ray.remote(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            resources=resources or {},
+            max_retries=20,  # Of a run whose node or worker died.
+        )(_ray_task)
         # TensorFlow takes every GPU that it sees.
-        self._visible = None if gpus else ""
+        visible, cwd = None if gpus else "", os.getcwd()
+        self._start = lambda run: task.remote(run, cpus, visible, cwd)
         self._refs, self._logs = {}, {}
 
     def __enter__(self):
@@ -162,12 +157,8 @@ class RayPool:
     def submit(self, run):
         """Returns a future of the `Outcome` of a run."""
         self._logs[run] = _log_time(run)
-        threads = self._options["num_cpus"]
-        ref = self._ray.remote(**self._options)(_ray_task).remote(
-            run, threads, self._visible, os.getcwd()
-        )
-        self._refs[run] = ref
-        future = ref.future()
+        self._refs[run] = self._start(run)
+        future = self._refs[run].future()
         future.add_done_callback(lambda _: self._refs.pop(run, None))
         return future
 
@@ -195,8 +186,7 @@ def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
     start, failure = time.monotonic(), ""
     # Files in a bucket cannot be appended to.
     remote = "://" in run.folder
-    folder = tempfile.mkdtemp() if remote else run.folder
-    path = pathlib.Path(folder, LOG)
+    path = pathlib.Path(tempfile.mkdtemp() if remote else run.folder, LOG)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as log:
         now = datetime.datetime.now().astimezone()
@@ -205,14 +195,12 @@ def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
         first = log.tell()
         for script, *arguments in run.commands:
             command = [sys.executable, os.path.join(root, script), *arguments]
-            failure = _run_process(
+            failure = failure or _run_process(
                 command, log, environment, wanted_signal, cwd
             )
-            if failure:
-                break
         seconds = time.monotonic() - start
         log.seek(first)
-        lines = log.read().decode(errors="replace").splitlines()
+        lines = log.read().decode(errors="replace").split("\n")
         log.write(f"--- {failure or 'done'} after {seconds:.1f} s\n".encode())
     if remote:
         from caltrain_tf import files
@@ -225,7 +213,7 @@ def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
 
 
 def gpus_of_slots(parallel, num_gpus):
-    """Yields the CUDA_VISIBLE_DEVICES of each slot; None without GPUs."""
+    """Returns the CUDA_VISIBLE_DEVICES of each slot; None without GPUs."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -237,14 +225,12 @@ def gpus_of_slots(parallel, num_gpus):
             f"--parallel={parallel} with --num_gpus={num_gpus} needs "
             f"{num_gpus * parallel} GPUs. Received: {len(gpus)} on this machine"
         )
+    if not gpus:
+        return [None] * parallel
     each = len(gpus) // parallel if num_gpus is None else num_gpus
-    for slot in range(parallel):
-        if not gpus:
-            yield None
-        elif num_gpus is None and not each:
-            yield gpus[slot % len(gpus)]
-        else:
-            yield ",".join(gpus[slot * each : (slot + 1) * each])
+    if num_gpus is None and not each:
+        return [gpus[slot % len(gpus)] for slot in range(parallel)]
+    return [",".join(gpus[i * each : (i + 1) * each]) for i in range(parallel)]
 
 
 def _num_processors():
@@ -270,7 +256,7 @@ def _run_process(command, log, environment, wanted_signal, cwd):
             if wanted_signal() != sent:
                 sent = wanted_signal()
                 process.send_signal(sent)
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(0.1)
     except KeyboardInterrupt:
         # Raised by `ray.cancel`; the process may take time to save.
         process.terminate()
@@ -295,9 +281,9 @@ def _environment(root, threads, gpus):
         "PYTHONUNBUFFERED": "1",
         "CALTRAIN_STOPS_WITH_INPUT": "1",
     }
-    if gpus is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = gpus
-    return environment
+    return environment | (
+        {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
+    )
 
 
 def _log_time(run):

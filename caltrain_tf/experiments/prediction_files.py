@@ -8,17 +8,13 @@ import numpy as np
 from caltrain_tf import files, inputs
 
 
-def save(path, logits, labels, dtype="float32"):
-    """Writes an `.npz` file atomically, with logits in float32 or float16."""
+def save(path, logits, labels):
+    """Writes an `.npz` file atomically, with logits in float32."""
     logits, labels = inputs.read(
-        rounded(logits, dtype), labels, from_logits=True, name="logits"
+        np.asarray(logits, "float32"), labels, from_logits=True, name="logits"
     ).whole()
     content = io.BytesIO()
-    np.savez(
-        content,
-        logits=np.asarray(logits, dtype),
-        labels=np.asarray(labels, "int64"),
-    )
+    np.savez(content, logits=logits, labels=np.asarray(labels, "int64"))
     files.write_bytes(path, content.getvalue())
 
 
@@ -34,18 +30,5 @@ def load(path):
             f"`labels`: {e}. Received: path={str(path)!r}"
         ) from e
     return inputs.read(
-        np.asarray(logits, np.float32), labels, from_logits=True, name="logits"
+        np.asarray(logits, "float32"), labels, from_logits=True, name="logits"
     ).whole()
-
-
-def rounded(logits, dtype):
-    """Returns logits in float32, as if they were stored and read again."""
-    logits = np.asarray(logits, np.float32)
-    if dtype != "float16":
-        return logits
-    if np.abs(logits[np.isfinite(logits)]).max(initial=0) > 65504:
-        raise ValueError(
-            "`logits` must be within 65504 of 0 to be kept as float16. "
-            "Received: larger ones"
-        )
-    return logits.astype(np.float16).astype(np.float32)

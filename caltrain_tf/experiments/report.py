@@ -4,6 +4,7 @@ import base64
 import datetime
 import importlib
 import io
+import itertools
 import os
 
 import jinja2
@@ -16,32 +17,15 @@ from caltrain_tf.experiments.figures import objective_label
 
 # Text by which an earlier report is recognised.
 GENERATOR = "caltrain_tf report"
-# CSS pixels per inch, and image pixels per CSS pixel.
-_PIXELS, _DOTS = 96, 2
 _OVER_SEEDS = "Means over seeds, bars ±1 standard error."
-_EFFECTS = (
-    "Effect sizes of the secondary losses (Cohen's d)",
-    "The mean ECE of the primary loss alone minus that with the secondary "
-    "loss, over the pooled standard deviation of the seeds. Bars are means "
-    "over settings and primary losses, marks are one of them each; interleaved "
-    "training counts with the others. With few seeds d is uncertain, and "
-    f"biased upwards. {tables.ECE}",
-)
 
 
 def write_report(
     rows, output, *, command="", overwrite=False, progress=lambda text: None
 ):
-    """Writes a self-contained page, and its rows and tables next to it.
+    """Writes a page, and `<name>_rows/` and `<name>_tables/` next to it.
 
-    Next to `report.html` are `report_rows/`, which `collect` reads to make the
-    same page again, and `report_tables/` with every table as CSV, Markdown and
-    LaTeX. Files that are not of an earlier report are only replaced with
-    `overwrite=True`. `progress` is called with a text for every setting.
-
-    Returns:
-        `(text, paths)`: the main tables for the terminal, and the paths of all
-        files.
+    Returns the main tables for the terminal, and the paths of all files.
     """
     output = files.as_path(output)
     kinds = ("rows", "tables")
@@ -76,13 +60,7 @@ def write_report(
 
 
 def headline(results):
-    """Returns what the line on top says of one setting.
-
-    Returns:
-        `best`, the numbers of the objective with the lowest ECE that gives up
-        less than 1% accuracy, `alone`, those of its primary loss, and the
-        paired `test` between them; or None for the best, with the `reason`.
-    """
+    """Returns what the line on top says: the best objective, or a reason."""
     summary = statistics.summarize(results, ["ece"])
     reason = ""
     if summary.competes is None:
@@ -116,13 +94,9 @@ def headline(results):
 def _figures(rows):
     """Yields title, caption and figure of one setting."""
     results, reliability, shift, _ = rows
-
-    def has(*keys):
-        return all(k in results and results[k].notna().any() for k in keys)
-
-    errors = [key for key in ("ece", "ece_ts") if has(key)]
-    summary = statistics.summarize(results, errors)
     scaled = {"ece": "", "ece_ts": ", after temperature scaling (TS)"}
+    errors = [k for k in scaled if k in results and results[k].notna().any()]
+    summary = statistics.summarize(results, errors)
     for key in errors:
         yield (
             f"ECE by objective{scaled[key]}",
@@ -143,9 +117,7 @@ def _figures(rows):
             figures.accuracy_against_confidence(here),
         )
     yield from _shift_figures(results, shift)
-    effects = _effects(results)
-    if len(effects):
-        yield (*_EFFECTS, figures.effect_size_bars(effects))
+    yield from _effect_figures(results)
     for key, here in bins.items():
         yield (
             f"Reliability{scaled[key]}",
@@ -157,10 +129,20 @@ def _figures(rows):
         )
 
 
-def _effects(results):
-    """Returns the effect sizes without and with temperature scaling."""
+def _effect_figures(results):
+    """Yields the figure of effect sizes, if there are any."""
     keys = [key for key in ("ece", "ece_ts") if key in results]
-    return pd.concat([statistics.effect_sizes(results, key) for key in keys])
+    effects = pd.concat([statistics.effect_sizes(results, k) for k in keys])
+    if len(effects):
+        yield (
+            "Effect sizes of the secondary losses (Cohen's d)",
+            "The mean ECE of the primary loss alone minus that with the "
+            "secondary loss, over the pooled standard deviation of the seeds. "
+            "Bars are means over settings and primary losses, marks are one of "
+            "them each; interleaved training counts with the others. With few "
+            f"seeds d is uncertain, and biased upwards. {tables.ECE}",
+            figures.effect_size_bars(effects),
+        )
 
 
 def _shift_figures(results, shift):
@@ -173,25 +155,23 @@ def _shift_figures(results, shift):
         f"Mean over {unscaled['corruptions'].max()} corruptions"
         + f", each set of {images} images" * bool(images)
     )
-    lines = unscaled.assign(calibrator="none")
     nll = statistics.shift_by_objective(shift, "ts").query("objective == 'nll'")
-    if len(nll):
-        lines = pd.concat([lines, nll.assign(calibrator="ts")])
+    lines = [unscaled.assign(calibrator="none"), nll.assign(calibrator="ts")]
     yield (
         "ECE under shift",
         f"Without scaling, and NLL with temperature scaling fitted to the "
         f"clean calibration split. {corruptions}. {_OVER_SEEDS} {tables.ECE}",
-        figures.shift_lines(lines),
+        figures.shift_lines(pd.concat(lines)),
     )
+    accuracy = statistics.shift_by_objective(shift, metric="accuracy")
     yield (
         "Accuracy under shift",
         f"{corruptions}. {_OVER_SEEDS}",
-        figures.shift_lines(
-            statistics.shift_by_objective(shift, metric="accuracy"), "accuracy"
-        ),
+        figures.shift_lines(accuracy, "accuracy"),
     )
     alone = results.loc[results["objective"] == results["primary"], "objective"]
-    for objective in alone.unique() if len(alone) else lines["objective"][:1]:
+    shown = alone.unique() if len(alone) else unscaled["objective"][:1]
+    for objective in shown:
         here = shift[shift["objective"] == objective]
         if here["calibrator"].nunique() > 1:
             yield (
@@ -206,16 +186,15 @@ def _shift_figures(results, shift):
 
 def _page(rows, settings, made, command, progress):
     """Returns the self-contained page as text."""
-    sections, across, count = [], [], 0
+    numbers = itertools.count(1)
 
     def images(drawn):
-        nonlocal count
-        shown = []
-        for title, caption, figure in drawn:
-            count += 1
-            shown.append((count, title, caption, _image(figure)))
-        return shown
+        return [
+            (next(numbers), title, caption, _image(figure))
+            for title, caption, figure in drawn
+        ]
 
+    sections = []
     for setting, part in settings.items():
         progress(f"drawing {setting}")
         built = made[setting]
@@ -229,9 +208,7 @@ def _page(rows, settings, made, command, progress):
                 "figures": images(_figures(part)),
             }
         )
-    effects = _effects(rows.results)
-    if len(settings) > 1 and len(effects):
-        across = images([(*_EFFECTS, figures.effect_size_bars(effects))])
+    several = len(settings) > 1
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("caltrain_tf", "experiments"),
         autoescape=True,
@@ -244,7 +221,7 @@ def _page(rows, settings, made, command, progress):
         runs=len(rows.results),
         objectives=rows.results["objective"].nunique(),
         sections=sections,
-        across=across,
+        across=images(_effect_figures(rows.results)) if several else [],
         left_out=rows.left_out.to_dict("records"),
         left_columns=tables.LEFT,
         date=datetime.date.today().isoformat(),
@@ -256,15 +233,16 @@ def _page(rows, settings, made, command, progress):
 def _image(figure):
     """Returns a figure as the data URL of a high-resolution PNG image."""
     drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, dpi=_DOTS * _PIXELS, facecolor="white")
+    # Two pixels of the image per CSS pixel, of which there are 96 per inch.
+    figure.savefig(drawn, dpi=2 * 96, facecolor="white")
     # A third of the size of matplotlib's file, without a visible difference.
     image = Image.open(drawn).convert("RGB").quantize(128, dither=0)
     image.save(small, "png")
     data = base64.b64encode(small.getvalue()).decode()
     return {
         "src": f"data:image/png;base64,{data}",
-        "width": round(image.width / _DOTS),
-        "height": round(image.height / _DOTS),
+        "width": round(image.width / 2),
+        "height": round(image.height / 2),
     }
 
 

@@ -20,30 +20,36 @@ import json
 import os
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 from caltrain_tf import checks, files, metrics
 from caltrain_tf.data import imagenet
 from caltrain_tf.data.corruptions import NAMES
 
+# Of `shift.csv`.
+COLUMNS = ["dataset", "corruption", "severity", "calibrator", "metric", "value"]
 _METRICS = ("accuracy", "nll", "brier", "ece")
+# Mean errors of AlexNet on ImageNet-C, relative to which mCE is defined, and on
+# clean images; Hendrycks and Dietterich, 2019, appendix C.
+_ALEXNET_ERRORS = (
+    *(0.886, 0.894, 0.923, 0.820, 0.826, 0.786, 0.798, 0.867),
+    *(0.827, 0.819, 0.565, 0.853, 0.646, 0.718, 0.607),
+)
+_ALEXNET_CLEAN_ERROR = 0.4348
 
 
 class Measurements:
     """Collects what a report of robustness_metrics says, set by set.
 
-    Predictions are not kept. Metrics have the names of that package, where
-    `ece` is l1 over bins of equal width; ours, l2 over bins of equal mass, is
-    `caltrain_ece`. Those of scaled predictions end in the calibrator's name.
-
-    Attributes:
-        rows: Tuples of data set, corruption, severity, calibrator, metric and
-            value, as in `shift.csv`.
+    Metrics have the names of that package, where `ece` is l1 over bins of equal
+    width; ours, l2 over bins of equal mass, is `caltrain_ece`. Those of scaled
+    predictions end in the calibrator's name.
     """
 
     def __init__(self):
         self._package = _import()
-        self.rows = []
+        self._rows = []
 
     def add(self, where, logits, labels, ours):
         """Adds the predictions for a set.
@@ -70,51 +76,89 @@ class Measurements:
                 metric.add_batch(probs, label=labels)
                 (values[name],) = metric.result().values()
         values["caltrain_ece"] = ours["ece"]
-        self.rows += [(*where, name, float(x)) for name, x in values.items()]
+        self._rows += [(*where, name, float(x)) for name, x in values.items()]
+
+    def frame(self):
+        """Returns the measurements with the columns of `shift.csv`."""
+        return pd.DataFrame(self._rows, columns=COLUMNS)
 
     def report(self, is_generated):
-        """Returns the results of its report, or None if it is not installed.
-
-        That of ImageNet has the mean corruption error too, if all published
-        sets were measured. There is none for other data than CIFAR-10, but that
-        of CIFAR-10 has all keys they need.
-        """
+        """Returns the contents of `robustness_metrics.json`."""
+        rows = self.frame()
         if self._package is None:
-            return None
-        dataset = self.rows[0][0]
-        published = {row[1:3] for row in self.rows if row[1] in NAMES}
-        kind = "cifar10"
-        if dataset == "imagenet" and len(published) == 75 and not is_generated:
+            return robustness_report(rows, is_generated)
+        # There is no report of other data than these, but that of CIFAR-10 has
+        # all keys they need.
+        dataset, kind = rows["dataset"][0], "cifar10"
+        if _has_corruption_errors(rows, is_generated):
             kind = dataset
         report = self._package.reports.get(f"{kind}_variants")
-        for _, corruption, severity, calibrator, metric, value in self.rows:
+        for row in _with_names(rows).itertuples():
             where = kind
-            if severity:
-                if corruption not in NAMES:
-                    continue
-                where += f"_c(corruption_type='{corruption}',severity=1)"
-            if calibrator != "none":
-                metric += f"_{calibrator}"
-            report.add_measurement(where, metric, {metric: value})
+            if row.severity:
+                where += f"_c(corruption_type='{row.corruption}',severity=1)"
+            report.add_measurement(where, row.name, {row.name: row.value})
         return {
             key.replace(kind, dataset, 1): np.asarray(value).item()
             for key, value in report.result().items()
         }
 
 
+def robustness_report(rows, is_generated=False):
+    """Returns what a report of robustness_metrics says, without that package.
+
+    Keys are `cifar10/ece`, `cifar10_c/ece/mean`, `cifar10_c/ece_ts/std`; for
+    ImageNet also `imagenet_c/mce` and its parts, if `rows` has all published
+    sets.
+    """
+    rows = _with_names(rows)
+    clean = rows[rows["corruption"] == "none"]
+    keys = clean["dataset"] + "/" + clean["name"]
+    report = dict(zip(keys, clean["value"], strict=True))
+    shifted = rows[rows["corruption"] != "none"]
+    for (dataset, name), here in shifted.groupby(["dataset", "name"])["value"]:
+        report |= {
+            f"{dataset}_c/{name}/mean": float(here.mean()),
+            f"{dataset}_c/{name}/std": float(here.std(ddof=0)),
+            f"{dataset}_c/{name}/count": len(here),
+        }
+    if _has_corruption_errors(rows, is_generated):
+        accuracy = rows[rows["name"] == "accuracy"].groupby("corruption")
+        errors = 1 - accuracy["value"].mean()
+        alexnet = pd.Series(_ALEXNET_ERRORS, NAMES)
+        above = errors[list(NAMES)] - errors["none"]
+        for key, values in (
+            ("ce", errors[list(NAMES)] / alexnet),
+            ("relative_ce", above / (alexnet - _ALEXNET_CLEAN_ERROR)),
+        ):
+            for name, value in values.items():
+                report[f"imagenet_c/{name}/{key}"] = float(value)
+            mean = key.replace("ce", "mce")
+            report[f"imagenet_c/{mean}"] = float(values.mean())
+    return report
+
+
+def _with_names(rows):
+    """Returns the rows of its corruptions, with the names of measurements."""
+    suffix = ("_" + rows["calibrator"]).where(rows["calibrator"] != "none", "")
+    rows = rows.assign(name=rows["metric"] + suffix)
+    return rows[rows["corruption"].isin(["none", *NAMES])]
+
+
+def _has_corruption_errors(rows, is_generated):
+    """Returns whether these are all published sets of ImageNet."""
+    sets = rows[rows["corruption"].isin(NAMES)]
+    sets = sets[["corruption", "severity"]].drop_duplicates()
+    is_imagenet = (rows["dataset"] == "imagenet").all()
+    return is_imagenet and len(sets) == 75 and not is_generated
+
+
 def create(run_dir, calibrator="none", data_dir=None):
     """Returns a run's network in the form that robustness_metrics takes.
 
-    Args:
-        run_dir: The folder of a finished run.
-        calibrator: `"ts"` or `"ts_sb_ece"` to scale by the temperature in
-            `results.json`, or `"none"`.
-        data_dir: The folder of TensorFlow Datasets.
-
-    Returns:
-        `(model, preprocess_fn)`: a function from batched features with
-        `"image"` to probabilities, and a function that resizes the uint8 image
-        of features to the input size of the network.
+    These are `(model, preprocess_fn)`: a function from batched features with
+    `"image"` to probabilities, and a function that resizes the image of
+    features. `calibrator` is `"ts"`, `"ts_sb_ece"` or `"none"`.
     """
     # It imports this file.
     from caltrain_tf.experiments import shift

@@ -1,5 +1,7 @@
 """The shift benchmark: networks of finished runs on corrupted test sets."""
 
+import contextlib
+import functools
 import json
 import os
 import sys
@@ -24,12 +26,9 @@ from caltrain_tf.experiments import (
 )
 from caltrain_tf.training.strategy import is_multi_worker
 
-COLUMNS = [
-    *("dataset", "corruption", "severity", "calibrator", "metric", "value")
-]
+COLUMNS = robustness_metrics.COLUMNS
 # The clean test set among corruptions, and unscaled outputs among calibrators.
 NONE = "none"
-KEEP = ("float32", "float16", "no")
 # Titles, factors and digits in tables.
 _METRICS = {
     "ece": ("ECE (%)", 100, 2),
@@ -42,13 +41,6 @@ _NOTE = """\
 calibrator is ahead of another varies by that over corruptions. It is pooled, so
 that all calibrators of a severity share it; how hard a corruption is does not
 count."""
-# Mean errors of AlexNet on ImageNet-C, relative to which mCE is defined, and on
-# clean images; Hendrycks and Dietterich, 2019, appendix C.
-_ALEXNET_ERRORS = (
-    *(0.886, 0.894, 0.923, 0.820, 0.826, 0.786, 0.798, 0.867),
-    *(0.827, 0.819, 0.565, 0.853, 0.646, 0.718, 0.607),
-)
-_ALEXNET_CLEAN_ERROR = 0.4348
 
 
 def find_runs(paths):
@@ -116,18 +108,12 @@ def benchmark_run(
     corruptions=all_corruptions.NAMES,
     severities=all_corruptions.SEVERITIES,
     strategy=None,
-    verbose=True,
     **options,
 ):
     """Runs or resumes the benchmark of a run and writes its files.
 
-    These are `predictions/<corruption>_<severity>.npz`, `shift.csv`,
-    `robustness_metrics.json`, `shift_ece.png`, `shift_accuracy.png` and
-    `shift_heatmap.png`. `options` are those of `evaluate`.
-
-    Returns:
-        `(objective, rows, source)`: the run's objective, the rows of
-        `evaluate`, and a description of the corrupted sets.
+    `options` are those of `evaluate`. Returns the run's objective, the rows of
+    `evaluate`, and a description of the corrupted sets.
     """
     settings, data, model, checkpoint = load_run(run_dir, data_dir, strategy)
     sets = data_room.shifted_sets(
@@ -150,12 +136,12 @@ def benchmark_run(
         description={"checkpoint": checkpoint},
         report=report,
         strategy=strategy,
-        verbose=verbose,
+        verbose=True,
         **options,
     )
     name = config.objective(settings)
     if strategy is None or training.is_chief(strategy):
-        _write(run_dir, rows, name, report, sets.is_generated)
+        _write(files.as_path(run_dir), rows, name, report, sets.is_generated)
     return name, rows, sets.source
 
 
@@ -169,7 +155,7 @@ def evaluate(
     batch_size=256,
     num_examples=None,
     predictions_dir=None,
-    keep_predictions="float32",
+    keep_predictions=True,
     description=None,
     report=None,
     strategy=None,
@@ -177,8 +163,8 @@ def evaluate(
 ):
     """Measures a network on its clean test split and under shift.
 
-    The predictions of one corrupted set are in memory at a time. Temperatures
-    are fitted to the clean calibration split, never to shifted data.
+    Temperatures are fitted to the clean calibration split, never to shifted
+    data.
 
     Args:
         model: A Keras model; of several replicas, made in the strategy's scope.
@@ -192,8 +178,7 @@ def evaluate(
         predictions_dir: Folder of `calibration.npz`, `test.npz` and
             `<corruption>_<severity>.npz`. Stored predictions are used again
             while the sets, `num_examples` and `description` are the same.
-        keep_predictions: `"float32"`; `"float16"`, which takes half the space
-            and gives the results of rounded predictions; or `"no"`.
+        keep_predictions: Whether to store those of corrupted sets.
         description: What predictions depend on beside that, of JSON types.
         report: `robustness_metrics.Measurements` that are made too.
         strategy: The strategy whose replicas share each batch. With several
@@ -204,21 +189,17 @@ def evaluate(
         A data frame with the columns of `shift.csv`. The clean test set has the
         corruption `"none"` and severity 0.
     """
-    checks.choice("keep_predictions", keep_predictions, KEEP)
     shift_options(corruptions, severities)
     sets = data_room.GeneratedSets(data) if sets is None else sets
     strategy = strategy or tf.distribute.get_strategy()
     count = min(sets.num_examples, num_examples or sets.num_examples)
-    store = _Store(
-        predictions_dir,
-        {
-            "source": sets.source,
-            "num_examples": count,
-            "logits": keep_predictions,
-            **(description or {}),
-        },
-        strategy,
-    )
+    writes = predictions_dir is not None and training.is_chief(strategy)
+    # Workers predict together, so all of them must predict the same sets.
+    reads = predictions_dir is not None and not is_multi_worker(strategy)
+    folder = files.as_path(predictions_dir or "")
+    if writes:
+        about = {"source": sets.source, "num_examples": count}
+        _keep_only(folder, about | (description or {}))
     replicas = strategy.num_replicas_in_sync
     batch_size = -(-batch_size // replicas) * replicas
     # Only `predict` is used.
@@ -231,25 +212,26 @@ def evaluate(
             jit_compile=False,
         )
 
-    def clean(split):
-        def predict():
-            source = data.eval_input(split, batch_size)
-            return trainer.predict(source, with_labels=True)
+    def predictions(name, make_input, size=None, keep=True):
+        path = folder / f"{name}.npz"
+        if reads:  # Missing or damaged files are computed.
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                return prediction_files.load(path)
+        source = make_input(batch_size)
+        if size is not None:
+            source = _first(source, -(-size // batch_size))
+        outputs = trainer.predict(source, with_labels=True)
+        logits, labels = (array[:size] for array in outputs)
+        if writes and keep:
+            prediction_files.save(path, logits, labels)
+        return logits, labels
 
-        return store.get(split, predict)
-
-    def shifted(name, level):
-        def predict():
-            source = sets.eval_input(name, level, batch_size)
-            first = _first(source, count, batch_size)
-            logits, labels = trainer.predict(first, with_labels=True)
-            logits = prediction_files.rounded(logits[:count], keep_predictions)
-            return logits, labels[:count]
-
-        return store.get(f"{name}_{level}", predict, keep_predictions)
-
-    calibrators = measures.fit_calibrators(*clean("calibration"))
-    test = [array[:count] for array in clean("test")]
+    calibration, test = (
+        predictions(split, functools.partial(data.eval_input, split))
+        for split in ("calibration", "test")
+    )
+    calibrators = measures.fit_calibrators(*calibration)
+    test = [array[:count] for array in test]
     rows = measure(data.name, NONE, 0, *test, calibrators, report)
     for name, level in tqdm.tqdm(
         [(name, level) for name in corruptions for level in severities],
@@ -259,53 +241,29 @@ def evaluate(
         mininterval=0.1 if sys.stderr.isatty() else 10,
         unit="set",
     ):
-        found = shifted(name, level)
+        make_input = functools.partial(sets.eval_input, name, level)
+        found = predictions(
+            f"{name}_{level}", make_input, count, keep_predictions
+        )
         rows += measure(data.name, name, level, *found, calibrators, report)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-class _Store:
-    """Predictions in a folder, or nowhere.
-
-    `shift.json` describes what those of corrupted sets depend on; if it
-    differs, they are removed.
-    """
-
-    def __init__(self, folder, description, strategy):
-        self._folder = None if folder is None else files.as_path(folder)
-        self._writes = folder is not None and training.is_chief(strategy)
-        # Workers predict together, so all of them must predict the same sets.
-        self._reads = folder is not None and not is_multi_worker(strategy)
-        if not self._writes:
-            return
-        path = self._folder / "shift.json"
-        text = json.dumps(description, indent=1) + "\n"
-        if path.exists() and path.read_text() == text:
-            return
-        for file in list(self._folder.glob("*_[1-5].npz")):
+def _keep_only(folder, about):
+    """Removes stored predictions unless `shift.json` says the same of them."""
+    path, text = folder / "shift.json", json.dumps(about, indent=1) + "\n"
+    if not path.exists() or path.read_text() != text:
+        for file in list(folder.glob("*_[1-5].npz")):
             file.unlink()
         files.write_text(path, text)
 
-    def get(self, name, predict, dtype="float32"):
-        """Returns stored predictions, or predicts if missing or damaged."""
-        if self._reads:
-            try:
-                return prediction_files.load(self._folder / f"{name}.npz")
-            except (FileNotFoundError, ValueError):
-                pass
-        logits, labels = predict()
-        if self._writes and dtype != "no":
-            path = self._folder / f"{name}.npz"
-            prediction_files.save(path, logits, labels, dtype)
-        return logits, labels
 
-
-def _first(source, count, batch_size):
-    """Returns an input of the batches that hold the first examples."""
+def _first(source, num_batches):
+    """Returns an input of the first global batches."""
 
     def build_input(context):
         local = context.num_replicas_in_sync // context.num_input_pipelines
-        return source(context).take(-(-count // batch_size) * local)
+        return source(context).take(num_batches * local)
 
     return build_input
 
@@ -330,10 +288,7 @@ def measure(
 
 
 def has_shift(run_dir, corruptions, severities, num_examples, **_):
-    """Returns whether a run already has these results, of either kind of sets.
-
-    The arguments are those of `shift_options`.
-    """
+    """Returns whether a run has the results that `shift_options` ask for."""
     folder = files.as_path(run_dir)
     if not (folder / "shift.csv").exists():
         return False
@@ -347,18 +302,13 @@ def has_shift(run_dir, corruptions, severities, num_examples, **_):
     return about["num_examples"] == asked and wanted <= there
 
 
-def _write(run_dir, rows, name, report, is_generated):
-    def path(file):
-        return os.path.join(run_dir, file)
-
-    files.write_text(path("shift.csv"), rows.to_csv(index=False))
-    measured = pd.DataFrame(report.rows, columns=COLUMNS)
-    report = report.report(is_generated) or robustness_report(
-        measured, is_generated
+def _write(folder, rows, name, report, is_generated):
+    files.write_text(folder / "shift.csv", rows.to_csv(index=False))
+    logged = uncertainty_baselines.log_names(report.frame())
+    text = json.dumps(
+        report.report(is_generated) | logged, indent=2, sort_keys=True
     )
-    report |= uncertainty_baselines.log_names(measured)
-    text = json.dumps(report, indent=2, sort_keys=True)
-    files.write_text(path("robustness_metrics.json"), text + "\n")
+    files.write_text(folder / "robustness_metrics.json", text + "\n")
     ece = statistics.shift_by_calibrator(rows)
     accuracy = statistics.shift_by_calibrator(rows, "accuracy")
     accuracy = accuracy[accuracy["calibrator"] == NONE]
@@ -367,7 +317,7 @@ def _write(run_dir, rows, name, report, is_generated):
         (figures.shift_lines(accuracy, "accuracy", name), "shift_accuracy.png"),
         (figures.shift_heatmap(rows), "shift_heatmap.png"),
     ):
-        figures.save(figure, path(file))
+        figures.save(figure, folder / file)
 
 
 def severity_table(rows):
@@ -375,87 +325,15 @@ def severity_table(rows):
     lines = {}
     for metric, (title, factor, digits) in _METRICS.items():
         for row in statistics.shift_by_calibrator(rows, metric).itertuples():
-            if metric == "accuracy" and row.calibrator != NONE:
-                continue  # Scaling does not change it.
-            label = title
-            if metric != "accuracy":
-                label += f", {figures.calibrator_label(row.calibrator)}"
+            label = f"{title}, {figures.calibrator_label(row.calibrator)}"
+            if metric == "accuracy":
+                label = title  # Scaling does not change it.
             text = f"{factor * row.mean:.{digits}f}"
             if metric == "ece" and row.error == row.error:
                 text += f" ± {factor * row.error:.{digits}f}"
-            lines.setdefault(label, {})[_head(row.severity)] = text
-    text = _to_text(lines, "mean over corruptions")
-    return f"{text}\n{_NOTE}" if "±" in text else text
-
-
-def comparison_table(rows, metric="ece"):
-    """Returns a table of objectives under shift, means ± errors over runs.
-
-    `rows` have `objective` and `seed`, which tells runs apart.
-    """
-    lines = {}
-    for calibrator in rows["calibrator"].unique():
-        means = statistics.shift_by_objective(rows, calibrator, metric)
-        for row in means.itertuples():
-            label = f"{row.objective}, {calibrator} ({row.count} runs)"
-            text = f"{100 * row.mean:.2f}"
-            if row.count > 1:
-                text += f" ± {100 * row.error:.2f}"
-            lines.setdefault(label, {})[_head(row.severity)] = text
-    return _to_text(lines, f"{metric} (%)")
-
-
-def _head(severity):
-    return f"severity {severity}" if severity else "clean"
-
-
-def _to_text(lines, corner):
+            head = f"severity {row.severity}" if row.severity else "clean"
+            lines.setdefault(label, {})[head] = text
     table = pd.DataFrame.from_dict(lines, orient="index").fillna("")
-    return table.rename_axis(corner, axis="columns").to_string(col_space=14)
-
-
-def robustness_report(rows, is_generated=False):
-    """Returns the contents of `robustness_metrics.json`.
-
-    Keys are those of the reports of robustness_metrics, with the calibrator's
-    name after the metric's: `cifar10/ece`, `cifar10_c/ece/mean`,
-    `cifar10_c/ece_ts/std`. For ImageNet there are also `imagenet_c/mce` and its
-    parts, if `rows` has all published sets. The metrics of `rows` have the
-    names and definitions of robustness_metrics.
-    """
-    suffix = ("_" + rows["calibrator"]).where(rows["calibrator"] != NONE, "")
-    rows = rows.assign(name=rows["metric"] + suffix)
-    report = {
-        f"{row.dataset}/{row.name}": row.value
-        for row in rows[rows["corruption"] == NONE].itertuples(index=False)
-    }
-    shifted = rows[rows["corruption"].isin(all_corruptions.NAMES)]
-    for (dataset, name), here in shifted.groupby(["dataset", "name"]):
-        report |= {
-            f"{dataset}_c/{name}/mean": float(here["value"].mean()),
-            f"{dataset}_c/{name}/std": float(here["value"].std(ddof=0)),
-            f"{dataset}_c/{name}/count": len(here),
-        }
-    accuracy = rows[rows["name"] == "accuracy"].groupby("corruption")["value"]
-    is_whole = (accuracy.count().reindex(all_corruptions.NAMES) == 5).all()
-    if (rows["dataset"] == "imagenet").all() and is_whole and not is_generated:
-        report |= _corruption_errors(1 - accuracy.mean())
-    return report
-
-
-def _corruption_errors(errors):
-    alexnet = pd.Series(_ALEXNET_ERRORS, all_corruptions.NAMES)
-    shifted = errors[alexnet.index]
-    parts = {
-        "ce": shifted / alexnet,
-        "relative_ce": (shifted - errors[NONE])
-        / (alexnet - _ALEXNET_CLEAN_ERROR),
-    }
-    report = {
-        f"imagenet_c/{name}/{key}": float(value)
-        for key, values in parts.items()
-        for name, value in values.items()
-    }
-    report["imagenet_c/mce"] = float(parts["ce"].mean())
-    report["imagenet_c/relative_mce"] = float(parts["relative_ce"].mean())
-    return report
+    table = table.rename_axis("mean over corruptions", axis="columns")
+    text = table.to_string(col_space=14)
+    return f"{text}\n{_NOTE}" if "±" in text else text

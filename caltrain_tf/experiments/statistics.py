@@ -34,13 +34,11 @@ def better_sign(metric):
 
 
 def masson_loftus_error(values):
-    """Returns the standard error of condition means within subjects.
+    """Returns the standard error of the means of `(subjects, conditions)`.
 
     The variance is that of the interaction of subjects (corruptions) and
     conditions (calibrators), pooled over conditions: how much harder one
-    corruption is than another does not count (Masson and Loftus, "Using
-    confidence intervals for graphically based data interpretation", 2003).
-    `values` is `(subjects, conditions)`; NaN for fewer than two of either.
+    corruption is than another does not count (Masson and Loftus, 2003).
     """
     values = np.asarray(values, float)
     if min(values.shape) < 2:
@@ -52,11 +50,9 @@ def masson_loftus_error(values):
 
 
 def cohens_d(treated, baseline):
-    """Returns Cohen's d, positive if the treated values are lower.
+    """Returns Cohen's d with the pooled deviation, above 0 if treated is lower.
 
-    d = (mean of baseline - mean of treated) / s, where s^2 is the pooled
-    variance (Cohen, "Statistical Power Analysis for the Behavioral Sciences",
-    1988). NaN if either has fewer than two values or neither varies.
+    NaN if either has fewer than two values or neither varies.
 
     Example:
         >>> round(cohens_d([0.02, 0.03, 0.04], [0.05, 0.06, 0.07]), 4)
@@ -74,19 +70,12 @@ def cohens_d(treated, baseline):
 
 
 def paired_test(a, b):
-    """Tests whether paired values differ, with two two-sided tests.
+    """Tests the differences within seeds, by a t-test and by sign flips.
 
-    Runs with the same seed share their initial weights and order of examples,
-    so the differences within seeds are tested. The t-test assumes that they are
-    normal. The sign-flip test assumes only that both signs are equally likely
-    if there is no effect; its p-value cannot be below `smallest_possible`, 0.25
-    for 3 seeds. For more than 14 pairs, it samples sign patterns.
-
-    Returns:
-        A dictionary of `difference` (the mean of a - b), `low` and `high` (its
-        95% confidence interval), `seeds`, `t_p_value`, `exact_p_value` and
-        `smallest_possible`. The interval and `t_p_value` are NaN if all
-        differences are the same.
+    Runs with the same seed share their initial weights and order of examples.
+    The p-value of the sign flips cannot be below `smallest_possible`, 0.25 for
+    3 seeds. `low` and `high` are the 95% interval of the mean `difference`;
+    they and `t_p_value` are NaN if all differences are the same.
 
     Example:
         >>> test = paired_test([5.1, 4.9, 5.3], [2.0, 2.2, 2.0])
@@ -122,12 +111,7 @@ def paired_test(a, b):
 
 
 def holm(p_values):
-    """Returns p-values with Holm's correction; NaN is not counted as a test.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03]).round(4).tolist()
-        [0.03, 0.06, 0.06]
-    """
+    """Returns p-values with Holm's correction; NaN is not counted as a test."""
     p_values = pd.Series(p_values, dtype=float)
     ordered = p_values.dropna().sort_values()
     steps = ordered * np.arange(len(ordered), 0, -1)
@@ -135,61 +119,34 @@ def holm(p_values):
 
 
 def within_accuracy(accuracies, reference=None):
-    """Returns which accuracies are less than 1% below the highest.
-
-    Strictly less: with a reference of 95%, 94% is not within the tolerance.
-
-    Example:
-        >>> within_accuracy([0.95, 0.94, 0.945, float("nan")]).tolist()
-        [True, False, True, False]
-    """
-    accuracies = pd.Series(accuracies, dtype=float)
+    """Returns which accuracies are (strictly) less than 1% below the best."""
     reference = accuracies.max() if reference is None else reference
     return reference - accuracies < TOLERANCE - _ROUNDING
 
 
 def best_within_accuracy(rows):
-    """Returns the row with the lowest ECE that gives up less than 1% accuracy.
+    """Returns the row, a dictionary, that the rule of the paper chooses.
 
-    This is the rule of the paper: "We choose the lowest ECE whilst giving up
-    less than 1% accuracy relative to the configuration with the highest
-    accuracy." Among equal errors, the more accurate row is chosen, then the
-    earlier one. Rows whose ECE or accuracy is not finite are ignored.
-
-    Example:
-        >>> rows = [
-        ...     {"beta": 0.1, "accuracy": 0.952, "ece": 0.031},
-        ...     {"beta": 1.0, "accuracy": 0.947, "ece": 0.012},
-        ...     {"beta": 10.0, "accuracy": 0.921, "ece": 0.008},
-        ... ]
-        >>> best_within_accuracy(rows)["beta"]
-        1.0
+    "We choose the lowest ECE whilst giving up less than 1% accuracy relative to
+    the configuration with the highest accuracy." Among equal errors, the more
+    accurate row is chosen, then the earlier one.
     """
-    keys = ("accuracy", "ece")
-    rows = [row for row in rows if all(math.isfinite(row[k]) for k in keys)]
-    if not rows:
-        raise ValueError("No row has a finite ECE and accuracy.")
-    within = within_accuracy([row["accuracy"] for row in rows])
-    candidates = [row for row, good in zip(rows, within, strict=True) if good]
-    return min(candidates, key=lambda row: (row["ece"], -row["accuracy"]))
+    frame = pd.DataFrame(rows)[["ece", "accuracy"]]
+    frame = frame[np.isfinite(frame).all(axis=1)]
+    frame = frame[within_accuracy(frame["accuracy"])]
+    order = {"ascending": [True, False], "kind": "stable"}
+    return rows[frame.sort_values(["ece", "accuracy"], **order).index[0]]
 
 
 class Summary(NamedTuple):
-    """The result of `summarize`: frames of objectives and metrics.
+    """Frames of objectives and metrics."""
 
-    Attributes:
-        mean: Means over seeds.
-        error: Standard errors; NaN for one run.
-        count: Numbers of runs.
-        best: Whether a mean is marked as best.
-        competes: Whether each objective gives up less than 1% accuracy; None if
-            the standard errors of the accuracies are too large to tell.
-    """
-
-    mean: pd.DataFrame
-    error: pd.DataFrame
-    count: pd.DataFrame
-    best: pd.DataFrame
+    mean: pd.DataFrame  # Over seeds.
+    error: pd.DataFrame  # Standard errors; NaN for one run.
+    count: pd.DataFrame  # Numbers of runs.
+    best: pd.DataFrame  # Whether a mean is marked as best.
+    # Whether each objective gives up less than 1% accuracy; None if the
+    # standard errors of the accuracies are too large to tell.
     competes: pd.Series | None
 
 
@@ -221,17 +178,12 @@ def summarize(results, metrics):
 
 
 def effect_sizes(results, metric="ece"):
-    """Returns Cohen's d of every secondary loss against its primary loss alone.
+    """Returns Cohen's `d` of every secondary loss against its primary alone.
 
-    Composite and interleaved training are rows of their own, both against the
-    primary loss alone. The paper's figure 1 does not say how it combines data
-    sets and primary losses. The plain mean of d over these rows gives, for the
-    paper's own table, the order of the figure's caption (S-AvUC, then MMCE,
-    then SB-ECE); the mean difference over the pooled deviation does not.
-
-    Returns:
-        A frame of `setting`, `primary`, `secondary`, `interleaved`, `metric`
-        and `d`, positive if better. Pairs without two seeds of both are absent.
+    Composite and interleaved training are rows of their own. The paper's figure
+    1 does not say how it combines data sets and primary losses; the plain mean
+    of d over these rows gives, for the paper's own table, the order of its
+    caption, and the mean difference over the pooled deviation does not.
     """
     keys = ["setting", "primary", "secondary", "interleaved"]
     alone = dict(list(results[results["secondary"] == ""].groupby(keys[:2])))
@@ -245,30 +197,17 @@ def effect_sizes(results, metric="ece"):
     return pd.DataFrame(rows, columns=[*keys, "metric", "d"]).dropna(subset="d")
 
 
-def paired_tests(results, metric="ece", against="primary"):
-    """Returns paired tests over the seeds that two objectives share.
-
-    With `against="primary"`, every objective with a secondary loss is compared
-    with its primary loss alone. With `"best"`, every objective is compared with
-    the best mean; because it is chosen by the values that are tested, these
-    p-values are somewhat too small.
-
-    Returns:
-        A frame of `objective`, `against`, the values of `paired_test`, and
-        `t_p_holm` and `exact_p_holm`, corrected over the rows. Pairs with fewer
-        than two common seeds are absent.
-    """
+def paired_tests(results, metric="ece"):
+    """Returns `paired_test`s of secondary losses against the primary alone."""
     values = results.pivot(index="seed", columns="objective", values=metric)
-    best = (better_sign(metric) * values.mean()).idxmax()
     tests = []
     for row in results.drop_duplicates("objective").itertuples():
-        other = best if against == "best" else row.primary
-        if other == row.objective or other not in values:
+        if row.primary == row.objective or row.primary not in values:
             continue
-        pairs = values[[row.objective, other]].dropna()
+        pairs = values[[row.objective, row.primary]].dropna()
         if len(pairs) > 1:
-            test = paired_test(pairs[row.objective], pairs[other])
-            tests.append({"objective": row.objective, "against": other, **test})
+            names = {"objective": row.objective, "against": row.primary}
+            tests.append(names | paired_test(*pairs.to_numpy().T))
     frame = pd.DataFrame(tests)
     for kind in ("t", "exact") if tests else ():
         frame[f"{kind}_p_holm"] = holm(frame[f"{kind}_p_value"])
@@ -276,11 +215,9 @@ def paired_tests(results, metric="ece", against="primary"):
 
 
 def shift_by_objective(shift, calibrator="none", metric="ece"):
-    """Returns means under shift of each objective, over runs.
+    """Returns `mean`, `error` and `count` over runs, by objective and severity.
 
-    The mean over corruptions of each run, over those that all runs were
-    measured on; then `mean`, `error` and `count` over the runs of each
-    `objective` and `severity`, and the number of `corruptions`.
+    The value of a run is its mean over the corruptions that all runs have.
     """
     here = shift[
         (shift["calibrator"] == calibrator) & (shift["metric"] == metric)
@@ -298,7 +235,7 @@ def shift_by_objective(shift, calibrator="none", metric="ece"):
 
 
 def shift_by_calibrator(shift, metric="ece"):
-    """Returns `mean` and `error` of each `severity` and `calibrator`.
+    """Returns `mean` and `error` by severity and calibrator.
 
     Means are over corruptions and the runs of one objective; errors are those
     of Masson and Loftus, as in the paper's figures 2 and 9.

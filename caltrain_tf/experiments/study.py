@@ -14,10 +14,8 @@ import tqdm
 from caltrain_tf import checks, files, training
 from caltrain_tf.experiments import config as settings
 from caltrain_tf.experiments import experiment, shift, tables
-from caltrain_tf.experiments.pool import LOG, Outcome, Run
+from caltrain_tf.experiments.pool import Outcome, Run
 from caltrain_tf.training.logs import format_time
-
-_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 def make_run(name, config, folder, flags=(), measured=None):
@@ -65,7 +63,7 @@ def study_runs(
             own = settings.with_objective(config, name)
             own.seed = checks.count("--seeds", seed, low=0)
             overrides = (tuned or {}).get(name, {})
-            settings.override(own, overrides, name)
+            settings.override(own, overrides)
             if settings.objective(own) != name or own.seed != seed:
                 raise ValueError(
                     "--tuned must leave the losses and the seed as they are. "
@@ -85,48 +83,34 @@ def is_finished(run):
 
 
 def unfinished(runs):
-    """Returns the runs that are not finished.
-
-    It raises if the folder of a run has another configuration.
-    """
+    """Returns unfinished runs; raises if a folder has another configuration."""
     for run in runs:
         if (files.as_path(run.folder) / "config.json").exists():
             training.check_config(run.folder, run.config)
     return [run for run in runs if not is_finished(run)]
 
 
-def describe_results(run):
-    """Returns the results of a finished run as a text."""
-    results = experiment.read_results(run.folder)
-    return f"accuracy {results['accuracy']:.2%}, ECE {results['ece']:.2%}"
-
-
-def do_runs(runs, pool, describe=describe_results, stream=None):
-    """Executes the unfinished runs in a pool.
+def do_runs(runs, pool, read=experiment.read_results, stream=None):
+    """Executes the unfinished runs in a pool; returns failures by run.
 
     A run that fails does not stop the others. SIGINT (Ctrl-C) and SIGTERM stop
     the runs, which write checkpoints, and then this process; a second signal
-    kills them. Call the function again with the same runs to resume them.
-    `describe` returns a text about a run that succeeded; a terminal also shows
-    a bar.
-
-    Returns:
-        The `Outcome`s of failed runs by their run.
+    kills them. `read` returns the accuracy and the ECE of a folder to show.
     """
     left, failures = unfinished(runs), {}
     for run in left:
         text = json.dumps(run.config, indent=2) + "\n"
         with contextlib.suppress(OSError):  # The run will fail, and say why.
             files.write_text(os.path.join(run.folder, "config.json"), text)
+    ended = len(runs) - len(left)
     bar = tqdm.tqdm(
         total=len(runs),
-        initial=len(runs) - len(left),
+        initial=ended,
         file=stream or sys.stderr,
         disable=None if left else True,  # None: outside a terminal.
         dynamic_ncols=True,
         unit="run",
     )
-    ended = len(runs) - len(left)
 
     def say(text):
         bar.write(text, file=stream or sys.stderr)
@@ -137,9 +121,7 @@ def do_runs(runs, pool, describe=describe_results, stream=None):
         while futures:
             # Signals do not interrupt `wait`, so the timeout is short.
             concurrent.futures.wait(
-                futures,
-                _SECONDS_BETWEEN_LOOKS,
-                concurrent.futures.FIRST_COMPLETED,
+                futures, 0.1, concurrent.futures.FIRST_COMPLETED
             )
             if len(signals) > seen == 0:
                 say(
@@ -155,11 +137,13 @@ def do_runs(runs, pool, describe=describe_results, stream=None):
                 outcome = _outcome(run, future)
                 if outcome.failure and signals:
                     continue
-                text = f"FAILED, {outcome.failure}: {outcome.last_line}"
                 if outcome.failure:
                     failures[run] = outcome
+                    text = f"FAILED, {outcome.failure}: {outcome.last_line}"
                 else:
-                    text = f"{describe(run)}, {format_time(outcome.seconds)}"
+                    results, seconds = read(run.folder), outcome.seconds
+                    text = f"accuracy {results['accuracy']:.2%}, "
+                    text += f"ECE {results['ece']:.2%}, {format_time(seconds)}"
                 ended += 1
                 bar.update()
                 say(f"{run.name}: {text} ({ended}/{len(runs)})")
@@ -190,15 +174,6 @@ def summary_table(runs):
     if not rows:
         return ""
     return tables.to_text(tables.results_table(pd.DataFrame(rows)))
-
-
-def failure_text(failures):
-    """Returns failed runs, how they ended and their logs, as lines."""
-    return "\n".join(
-        f"{run.name}: {outcome.failure}\n    {outcome.last_line}\n"
-        f"    {os.path.join(run.folder, LOG)}"
-        for run, outcome in failures.items()
-    )
 
 
 def _outcome(run, future):

@@ -27,10 +27,6 @@ _PAIRS = (
     "t-test, and all flips of the differences' signs, which cannot give a p "
     "below the last column. Holm's correction is over the tests of this table."
 )
-_BEST = (
-    " The best is chosen by the values that are tested, so that these p look "
-    "somewhat clearer than they are."
-)
 _TITLES = {
     "difference": "Difference (points)",
     "t_p_value": "p, t-test",
@@ -75,25 +71,11 @@ _MEASURES = {
         "ece_dirichlet",
     ),
 }
-# Tables of `_tests`: title, metric and what is compared.
-_COMPARISONS = {
-    "significance": ("Significance of a secondary loss", "ece", "primary"),
-    "significance_ts": (
-        "Significance of a secondary loss after temperature scaling",
-        "ece_ts",
-        "primary",
-    ),
-    "significance_best": (
-        "Significance against the lowest ECE",
-        "ece",
-        "best",
-    ),
-}
 # Tables before the figures of a page; the others are folded, after them.
 FIRST = ("results", "significance", "shift")
 NAMES = (
     *(*FIRST, "paper", "measures", "memorisation", "dirichlet"),
-    *("significance_ts", "significance_best", "hyperparameters"),
+    *("significance_ts", "hyperparameters"),
 )
 
 
@@ -108,15 +90,19 @@ class Table(NamedTuple):
 
 
 def build_tables(rows):
-    """Returns the tables of the `Rows` of one setting, by the names of files.
-
-    Tables for which the rows lack the data are absent.
-    """
-    made = {n: _measures(rows.results, *of) for n, of in _MEASURES.items()}
-    made |= {n: _tests(rows.results, *of) for n, of in _COMPARISONS.items()}
-    made["shift"] = _shift(rows)
-    made["paper"] = _paper(rows.results)
-    made["hyperparameters"] = _hyperparameters(rows.results)
+    """Returns the tables of one setting, for which there are data, by name."""
+    results = rows.results
+    title = "Significance of a secondary loss"
+    made = {n: _measures(results, *of) for n, of in _MEASURES.items()}
+    made |= {
+        "significance": _tests(results, title, "ece"),
+        "significance_ts": _tests(
+            results, f"{title} after temperature scaling", "ece_ts"
+        ),
+        "shift": _shift(rows),
+        "paper": _paper(results),
+        "hyperparameters": _hyperparameters(results),
+    }
     return {name: made[name] for name in NAMES if made[name] is not None}
 
 
@@ -126,12 +112,7 @@ def results_table(results):
 
 
 def text_of(mean, error=float("nan"), metric="ece"):
-    """Returns a number as text, with its standard error unless it is NaN.
-
-    Example:
-        >>> text_of(0.125, 0.01)
-        '12.50 ± 1.00'
-    """
+    """Returns a number as text, with its standard error: `12.50 ± 1.00`."""
     factor = figures.metric_factor(metric)
     digits = 2 if factor == 100 else 4
     numbers = [number for number in (mean, error) if number == number]
@@ -146,9 +127,9 @@ def images_text(results):
 
 def to_csv(tables):
     """Returns the numbers of tables of several settings as CSV."""
-    frames = [it.numbers.assign(setting=name) for name, it in tables.items()]
-    frame = pd.concat(frames, ignore_index=True)
-    frame.insert(0, "setting", frame.pop("setting"))
+    frames = {name: table.numbers for name, table in tables.items()}
+    frame = pd.concat(frames, names=["setting", None])
+    frame = frame.reset_index("setting")
     return frame.to_csv(index=False, lineterminator="\n")
 
 
@@ -156,12 +137,10 @@ def to_text(table):
     """Returns a table for the terminal; `*` marks the best."""
     texts = table.texts.where(~table.best, table.texts + "*")
     text = _tabulate(texts, tablefmt="plain")
-    for mark, meaning in (
-        ("*", "best of a column"),
-        ("†", "gives up 1% accuracy or more, and does not compete"),
-    ):
-        if mark in text:
-            text += f"\n{mark} {meaning}"
+    if "*" in text:
+        text += "\n* best of a column"
+    if "†" in text:
+        text += "\n† gives up 1% accuracy or more, and does not compete"
     return text
 
 
@@ -180,7 +159,7 @@ def to_latex(tables):
     """Returns tables of several settings as LaTeX."""
     parts = ["% Needs \\usepackage{booktabs}."]
     for setting, table in tables.items():
-        marks = table.best.map(lambda best: "textbf:--rwrap" if best else "")
+        marks = table.best.map({True: "textbf:--rwrap", False: ""}.get)
         text = (
             table.texts.style.format(escape="latex")
             .format_index(escape="latex", axis="columns")
@@ -209,10 +188,13 @@ def _escape(text):
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
+def _has(results, metric):
+    return metric in results and results[metric].notna().any()
+
+
 def _measures(results, title, note, metrics, needs):
     """Returns a table of means ± standard errors, with the best marked."""
-    has = results.columns[results.notna().any()]
-    there = [key for key in metrics.split() if key in has]
+    there = [key for key in metrics.split() if _has(results, key)]
     if needs not in there:
         return None
     mean, error, count, best, competes = statistics.summarize(results, there)
@@ -222,36 +204,33 @@ def _measures(results, title, note, metrics, needs):
     for key in there:
         numbers |= {key: mean[key], f"{key}_error": error[key]}
     best = best[there]
-    numbers["best"] = [
-        " ".join(best.columns[row]) for row in best.to_numpy(bool)
-    ]
+    numbers["best"] = best.apply(lambda row: " ".join(row.index[row]), axis=1)
     numbers["too_inaccurate"] = False if competes is None else ~competes
     titles = {key: figures.metric_label(key) for key in there}
     return _table(title, note, pd.DataFrame(numbers), titles, best, competes)
 
 
-def _tests(results, title, metric, against):
-    """Returns a table of paired tests."""
-    if metric not in results or results[metric].isna().all():
+def _tests(results, title, metric):
+    """Returns a table of paired tests against the primary loss alone."""
+    if not _has(results, metric):
         return None
-    tests = statistics.paired_tests(results, metric, against)
+    tests = statistics.paired_tests(results, metric)
     if tests.empty:
         return None
     note = _PAIRS.format(figures.metric_label(metric, unit=False))
-    note += _BEST if against == "best" else ""
     keys = ["objective", "against", "seeds", *_TITLES]
     return _table(title, note, tests[keys], _TITLES)
 
 
 def _shift(rows):
     """Returns a table of ECE by scaling, objective and severity."""
-    frames = []
-    for calibrator in rows.shift["calibrator"].unique():
-        means = statistics.shift_by_objective(rows.shift, calibrator)
-        if means["severity"].any():
-            scaling = figures.calibrator_label(calibrator)
-            frames.append(means.assign(scaling=scaling))
-    if not frames:
+    frames = [
+        statistics.shift_by_objective(rows.shift, calibrator).assign(
+            scaling=figures.calibrator_label(calibrator)
+        )
+        for calibrator in rows.shift["calibrator"].unique()
+    ]
+    if not any(frame["severity"].any() for frame in frames):
         return None
     frame = pd.concat(frames, ignore_index=True)
     competes = statistics.summarize(rows.results, ["ece"]).competes
@@ -261,21 +240,18 @@ def _shift(rows):
         lowest = means.groupby([frame["scaling"], frame["severity"]])
         best = means.eq(lowest.transform("min")) & (frame["count"] > 1)
         frame["best"] = best
-    numbers, marks = [], []
-    for (scaling, objective), here in frame.groupby(
-        ["scaling", "objective"], sort=False
-    ):
-        line = {"objective": objective, "seeds": here["count"].max()}
-        line["scaling"] = scaling
-        for row in here.itertuples():
-            key = f"severity_{row.severity}"
-            line |= {key: row.mean, f"{key}_error": row.error}
-        numbers.append(line)
-        keys = "severity_" + here["severity"].astype(str)
-        marks.append(dict(zip(keys, here["best"], strict=True)))
-    images = images_text(rows.results)
-    titles = {key: f"{key.capitalize()} (%)" for key in marks[0]}
-    titles = {key: title.replace("_", " ") for key, title in titles.items()}
+    keys = ["scaling", "objective"]
+    wide = frame.pivot(index=keys, columns="severity")
+    wide = wide.reindex(pd.MultiIndex.from_frame(frame[keys].drop_duplicates()))
+    seeds = wide["count"].max(axis=1).astype(int).rename("seeds").reset_index()
+    numbers, marks = seeds[["objective", "seeds", "scaling"]], {}
+    images, titles = images_text(rows.results), {}
+    for severity in wide["mean"]:
+        key = f"severity_{severity}"
+        titles[key] = f"Severity {severity} (%)"
+        marks[key] = wide["best", severity].to_numpy(bool)
+        numbers[key] = wide["mean", severity].to_numpy()
+        numbers[f"{key}_error"] = wide["error", severity].to_numpy()
     clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
     titles["severity_0"] = clean
     size = f", each of {images} images" if images else ""
@@ -285,7 +261,7 @@ def _shift(rows):
         f"corruptions{size}; means ± standard errors over seeds of it. The ECE "
         "of fewer images is larger: compare severities with the clean column "
         f"here. {ECE} {_SCALING} The calibration split is clean.",
-        pd.DataFrame(numbers),
+        numbers,
         titles,
         pd.DataFrame(marks),
         competes,
@@ -331,17 +307,15 @@ def _paper(results):
 
 def _hyperparameters(results):
     """Returns a table with one row per objective and its hyperparameters."""
-    numbers = (
-        results.groupby(["objective", "hyperparameters"], sort=False)["seed"]
-        .agg(lambda seeds: ", ".join(map(str, seeds)))
-        .rename("seeds")
-        .reset_index()[["objective", "seeds", "hyperparameters"]]
-    )
+    seeds = results.assign(seeds=results["seed"].astype(str))
+    numbers = seeds.groupby(
+        ["objective", "hyperparameters"], sort=False, as_index=False
+    )["seeds"].agg(", ".join)
     return _table(
         "What every objective was trained with",
         "Settings of the losses, the weight of the secondary one (beta) and "
         "that of the l2 penalty.",
-        numbers,
+        numbers[["objective", "seeds", "hyperparameters"]],
         {"hyperparameters": "Hyperparameters"},
     )
 
@@ -353,17 +327,16 @@ def _table(title, note, numbers, titles, best=None, competes=None):
     compete.
     """
     texts, marks = {}, {}
-    for key in numbers:
-        column, errors = numbers[key], numbers.get(f"{key}_error")
+    for key, column in numbers.items():
         if key in ("objective", "against"):
             texts[key.capitalize()] = column.map(figures.objective_label)
         elif key in ("seeds", "scaling"):
             texts[key.capitalize()] = column.astype(str)
-        elif column.dtype != float and key in titles:
+        elif key in titles and column.dtype != float:
             texts[titles[key]] = column
         elif key in titles:
             metric = "ece" if key.startswith(("severity", "diff")) else key
-            errors = [float("nan")] * len(column) if errors is None else errors
+            errors = numbers.get(f"{key}_error", column * float("nan"))
             texts[titles[key]] = [
                 text_of(*pair, metric)
                 for pair in zip(column, errors, strict=True)

@@ -6,6 +6,7 @@ trials are run again the next time.
 """
 
 import ast
+import contextlib
 import copy
 import json
 import math
@@ -24,12 +25,9 @@ from caltrain_tf.experiments import (
 )
 from caltrain_tf.experiments import config as settings
 
-_JOINT_TRIALS = 20
 _MEASURES = ("accuracy", "ece", "nll")
 # The paper tunes these options of a loss first.
 _FIRST = {"threshold": 0, "temperature": 1}
-# Losses whose thresholds are entropies in nats.
-_IN_NATS = ("avuc", "avuc_gs")
 
 
 class Parameter(NamedTuple):
@@ -48,9 +46,8 @@ def search_space(config, others=(), data_dir=None):
     other options, the options of the primary loss, the weight beta of the
     secondary loss, and the weight decay l2. `config.search` holds the values to
     try, `config.search.<loss>` those that replace them for a secondary loss;
-    options that neither loss has are ignored. The threshold of AvUC is an
-    entropy in nats: its values are multiplied by log K, the largest entropy of
-    K classes. `others` are further settings, such as `batch_size=64,256`.
+    options that neither loss has are ignored. `others` are further settings,
+    such as `batch_size=64,256`.
     """
     options, secondary, keys = config.loss.options, config.loss.secondary, {}
     for loss in filter(None, (secondary, config.loss.primary)):
@@ -65,12 +62,11 @@ def search_space(config, others=(), data_dir=None):
     for name in config.search:
         checks.choice("--config.search", name, known)
     search = {**config.search, **config.search.get(secondary or "", {})}
-    tried = {keys[n]: (n, search[n]) for n in keys if search.get(n)}
-    if secondary in _IN_NATS and keys["threshold"] in tried:
-        name, values = tried[keys["threshold"]]
+    if secondary in ("avuc", "avuc_gs") and search.get("threshold"):
+        # An entropy in nats: shares of log K, the largest one of K classes.
         unit = math.log(build.data(config, data_dir).num_classes)
-        values = [round(value * unit, 4) for value in values]
-        tried[keys["threshold"]] = name, values
+        search["threshold"] = [round(v * unit, 4) for v in search["threshold"]]
+    tried = {keys[n]: (n, search[n]) for n in keys if search.get(n)}
     for text in others:
         key, _, values = text.partition("=")
         if key in tried:
@@ -108,16 +104,12 @@ def tune(
     flags=(),
     stream=None,
 ):
-    """Tunes objectives, and returns the rows of trials of each.
+    """Tunes objectives, each with a configuration and a folder.
 
     `"sequential"` is the paper's search: it tunes one parameter after the other
     (see `search_space`), with the other parameters at the values of the best
-    trial so far. `"joint"` tunes all parameters together: the tree-structured
-    Parzen estimator of Optuna proposes values between the smallest and the
-    largest ones. The best trial has the lowest ECE among the trials that give
-    up less than 1% accuracy relative to the most accurate trial, both on the
-    calibration split. There is a configuration and a folder for each objective;
-    trials of all of them are in the pool together.
+    trial so far. `"joint"` tunes all of them together, with values that Optuna
+    proposes. Trials of all objectives are in the pool together.
 
     Returns:
         `(space, rows)` of each objective: the parameters, and a dictionary for
@@ -126,9 +118,8 @@ def tune(
     """
     spaces = [search_space(config, others, data_dir) for config in configs]
     if strategy == "joint":
-        limit = trials or _JOINT_TRIALS
         searches = [
-            _joint(config.seed, space, limit, pool.slots)
+            _joint(config.seed, space, trials or 20, max(pool.slots, 1))
             for config, space in zip(configs, spaces, strict=True)
         ]
     else:
@@ -147,7 +138,7 @@ def tune(
                     title = f"{settings.objective(own)}, {title}"
                 run = study.make_run(title, own, folder, flags)
                 runs[run] = i, {"trial": name, "params": params}
-        failures = study.do_runs(list(runs), pool, _describe, stream)
+        failures = study.do_runs(list(runs), pool, measure_trial, stream)
         for run, (i, row) in runs.items():
             rows[i].append(row | _measured(run, failures.get(run)))
         for i in list(asked):
@@ -159,7 +150,7 @@ def tune(
 
 
 def best_trial(rows):
-    """Returns the row of the best trial."""
+    """Returns the row of the best trial, by the rule of the paper."""
     if all(row["failure"] for row in rows):
         raise ValueError(
             "All trials failed; the same command tries again. "
@@ -197,10 +188,12 @@ def trials_table(rows):
     """Returns the trials as a `pandas.DataFrame`, with a verdict on each."""
     best = best_trial(rows)
     table = pd.DataFrame(
-        [{"trial": row["trial"], **row["params"]} for row in rows]
+        [
+            {"trial": row["trial"], **row["params"]}
+            | {key: row[key] for key in ("accuracy", "ece")}
+            for row in rows
+        ]
     )
-    for key in ("accuracy", "ece"):
-        table[key] = [row[key] for row in rows]
     lost = 100 * (table["accuracy"].max() - table["accuracy"])
     more = 100 * (table["ece"] - best["ece"])
     within = statistics.within_accuracy(table["accuracy"])
@@ -218,12 +211,7 @@ def trials_table(rows):
 
 
 def write_tuning(config, space, rows, output_dir):
-    """Writes `trials.csv` and `best.json`, and returns the latter's contents.
-
-    `best.json` has the `objective`, the `data`, `overrides` (values by key),
-    `flags` (the same for a training script), `calibration` (the trial's
-    measures), `trial`, and `config` (the whole configuration).
-    """
+    """Writes `trials.csv` and `best.json`, and returns the latter."""
     text = trials_table(rows).to_csv(index=False, lineterminator="\n")
     files.write_text(os.path.join(output_dir, "trials.csv"), text)
     row = best_trial(rows)
@@ -274,31 +262,20 @@ def _joint(seed, space, limit, slots):
         directions=["minimize", "maximize"],  # The ECE, the accuracy.
         sampler=optuna.samplers.TPESampler(seed=seed),
     )
-    failed, rows, names = optuna.trial.TrialState.FAIL, [], set()
-    while len(rows) < limit:
-        asked = []
-        for _ in range(100):  # All are known if there are no other values.
-            trial = search.ask()
-            params = {p.name: _suggest(trial, p) for p in space}
-            if trial_name(params) in names:
-                search.tell(trial, state=failed)
-                continue
-            names.add(trial_name(params))
-            asked.append((trial, params))
-            if len(asked) == min(max(slots, 1), limit - len(rows)):
-                break
-        if not asked:
-            return
-        rows = yield [params for _, params in asked]
-        for (trial, _), row in zip(asked, rows[-len(asked) :], strict=True):
+    for first in range(0, limit, slots):
+        trials = [search.ask() for _ in range(min(slots, limit - first))]
+        rows = yield [
+            {p.name: _suggest(trial, p) for p in space} for trial in trials
+        ]
+        for trial, row in zip(trials, rows[first:], strict=True):
             if row["failure"]:
-                search.tell(trial, state=failed)
+                search.tell(trial, state=optuna.trial.TrialState.FAIL)
             else:
                 search.tell(trial, [row["ece"], row["accuracy"]])
 
 
 def _suggest(trial, parameter):
-    """Returns a proposed value; floats are rounded to four digits."""
+    """Returns a value between the extremes; floats are of four digits."""
     name, values = parameter.name, parameter.values
     if any(isinstance(value, bool | str) for value in values):
         return trial.suggest_categorical(name, values)
@@ -320,13 +297,7 @@ def _measured(run, outcome):
     return row | {"failure": "" if finite else "the result is not finite"}
 
 
-def _describe(run):
-    result = measure_trial(run.folder)
-    return f"accuracy {result['accuracy']:.2%}, ECE {result['ece']:.2%}"
-
-
 def _literal(text):
-    try:
+    with contextlib.suppress(SyntaxError, ValueError):
         return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
+    return text

@@ -126,8 +126,12 @@ def folder(tmp_path_factory):
             "--config.data.name=cifar10 --data_dir={}",
             "run `tfds build cifar10 --data_dir={}`",
         ),
-        ("study.py", "--objectives=nll,focl --output_dir={}/s", "`objectives`"),
-        ("study.py", "--seeds=a --output_dir={}/s", "--seeds must be integers"),
+        (
+            "study.py",
+            "--objectives=nll,focl --output_dir={}/s",
+            "--objectives: 'focl'",
+        ),
+        ("study.py", "--seeds=a --output_dir={}/s", "--seeds=a"),
         ("study.py", "--tuned={}/no --output_dir={}/s", "--tuned must be a"),
         ("tune.py", "--also=bach_size=1 --output_dir={}/t", "'batch_size'"),
         (

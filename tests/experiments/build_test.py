@@ -101,7 +101,7 @@ def test_training_starts_from_a_file(tmp_path):
     ):
         np.testing.assert_array_equal(one, other)
     keras.Sequential([keras.Input([2]), keras.layers.Dense(3)]).save(path)
-    with pytest.raises(ValueError, match="--init_from must be.*which has 2"):
+    with pytest.raises(ValueError, match="--init_from: "):
         make_trainer(config, data=dataset)
     config.init_from = str(tmp_path / "none.keras")
     with pytest.raises(ValueError, match="cannot be loaded.*none.keras"):

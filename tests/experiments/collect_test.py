@@ -110,7 +110,7 @@ def test_rows_and_runs_come_together(runs, rows, tmp_path):
     pd.testing.assert_frame_equal(
         collect.collect([runs, runs / "nll"]).results, rows.results
     )
-    with pytest.raises(ValueError, match="there once.*nll in .*rows; nll in"):
+    with pytest.raises(ValueError, match="there once.*nll with seed 0 twice"):
         collect.collect([folder, runs])
 
 

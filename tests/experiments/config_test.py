@@ -16,14 +16,14 @@ def test_the_objectives_of_the_paper():
     assert len(room.expand_objectives(["paper"], "imagenet")) == 6
     names = room.expand_objectives(["paper"], "cifar100")
     assert len(set(names)) == 18
-    pairs = {room.parse_objective(name)[:2] for name in names}
+    pairs = {room.split_objective(name)[:2] for name in names}
     assert pairs == set(
         itertools.product(
             ("nll", "focal", "mse"),
-            (None, "mmce", "avuc", "avuc_gs", "sb_ece", "s_avuc"),
+            ("", "mmce", "avuc", "avuc_gs", "sb_ece", "s_avuc"),
         )
     )
-    interleaved = [name for name in names if room.parse_objective(name)[2]]
+    interleaved = [name for name in names if room.split_objective(name)[2]]
     assert interleaved == [
         "nll+sb_ece-interleaved",
         "nll+s_avuc-interleaved",
@@ -40,8 +40,8 @@ def test_names_are_those_of_runs():
         config.loss.primary = primary
         config.loss.secondary = secondary
         config.interleaved.enabled = interleaved
-        parts = room.parse_objective(room.objective(config))
-        assert parts == (primary, secondary, interleaved)
+        parts = room.split_objective(room.objective(config))
+        assert parts == (primary, secondary or "", interleaved)
         assert room.objective(config.to_dict()) == room.objective(config)
 
 
@@ -73,14 +73,12 @@ def test_settings_out_of_range():
     [
         ("foccal+sb_ece", "focal"),
         ("nll+s_avc-interleaved", "s_avuc"),
-        ("nll-interleaved", ""),
-        ("nll+", ""),
         ("sb_ece", "nll"),
     ],
 )
 def test_unknown_objectives(name, near):
-    with pytest.raises(ValueError, match=f"`objectives` must be.*{near}"):
-        room.parse_objective(name)
+    with pytest.raises(ValueError, match=f"--objectives: .*{near}"):
+        room.check(room.with_objective(load("cifar10"), name))
 
 
 def test_runs_have_whole_configurations():
@@ -152,7 +150,7 @@ def test_nothing_is_run_twice():
 def test_a_file_of_settings(tmp_path):
     tuned = {"focal+sb_ece": {"loss.beta": 0.3}, "nll": {}}
     (tmp_path / "tuned.json").write_text(json.dumps(tuned))
-    assert read_tuned(tmp_path / "tuned.json") == tuned
+    assert read_tuned(tmp_path / "tuned.json", "digits") == tuned
 
 
 def write_best(folder, objective, data="digits", **overrides):
@@ -166,20 +164,19 @@ def test_what_tuning_leaves_behind(tmp_path):
     write_best(tmp_path / "b" / "c", "mse", **{"loss.beta": 3.0})
     expected = {"nll": {"optimizer.l2": 1e-4}, "mse": {"loss.beta": 3.0}}
     assert read_tuned(tmp_path, "digits") == expected
-    alone = read_tuned(tmp_path / "a" / "best.json")
+    alone = read_tuned(tmp_path / "a" / "best.json", "digits")
     assert alone == {"nll": {"optimizer.l2": 1e-4}}
     with pytest.raises(ValueError, match="must be of 'cifar10'.*'digits'"):
         read_tuned(tmp_path, "cifar10")
     write_best(tmp_path / "d", "nll")
     with pytest.raises(ValueError, match="nll again in .*d/best.json"):
-        read_tuned(tmp_path)
+        read_tuned(tmp_path, "digits")
     (tmp_path / "e").mkdir()
     with pytest.raises(ValueError, match="contains best.json"):
-        read_tuned(tmp_path / "e")
+        read_tuned(tmp_path / "e", "digits")
 
 
-@pytest.mark.parametrize("text", ['{"fokal": {}}', "{"])
-def test_files_of_something_else(tmp_path, text):
-    (tmp_path / "tuned.json").write_text(text)
+def test_files_of_something_else(tmp_path):
+    (tmp_path / "tuned.json").write_text("{")
     with pytest.raises(ValueError):
-        read_tuned(tmp_path / "tuned.json")
+        read_tuned(tmp_path / "tuned.json", "digits")

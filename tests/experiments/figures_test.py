@@ -333,7 +333,7 @@ def shift_rows():
 
 def test_a_line_a_calibrator_with_error_bars():
     means = statistics.shift_by_calibrator(shift_rows()).to_dict("records")
-    figure = figures.shift_lines(means, title="A network")
+    figure = figures.shift_lines(pd.DataFrame(means), title="A network")
     (ax,) = figure.axes
     texts = [text.get_text() for text in figure.legends[0].texts]
     assert texts == ["no scaling", "TS-SB-ECE"]
@@ -379,7 +379,7 @@ def test_an_objective_with_a_calibrator_is_a_line_of_its_own():
         )
         for s in (0, 1)
     ]
-    figure = figures.shift_lines(means)
+    figure = figures.shift_lines(pd.DataFrame(means))
     texts = [text.get_text() for text in figure.legends[0].texts]
     assert texts == ["NLL", "MSE", "NLL + TS"]
     lines = [container[0] for container in figure.axes[0].containers]

@@ -235,11 +235,6 @@ def test_a_joint_search(tmp_path):
         config, tmp_path / "two", CheapPool(slots=5), **options
     )
     assert len(other) == 12 and set(names(other)).isdisjoint(names(rows))
-    single = {name: (values[0],) for name, values in SEARCH.items()}
-    rows, _ = quiet_tune(
-        make_config(**single), tmp_path / "3", CheapPool(), strategy="joint"
-    )
-    assert len(rows) == 1
 
 
 def test_the_files_of_a_tuning(tmp_path):
