@@ -43,7 +43,6 @@ def test_a_run_on_a_folder_of_images(tmp_path, images):
         corruptions=["contrast"],
         severities=[1],
         keep_predictions="no",
-        verbose=False,
     )
     rows = rows[rows["calibrator"] == "none"]
     values = rows.set_index(["corruption", "metric"])["value"]
