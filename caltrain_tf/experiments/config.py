@@ -193,6 +193,10 @@ def with_objective(config, name):
         set_objective(config, primary, secondary or "none", interleaved)
     except ValueError as error:
         raise ValueError(f"--objectives: {name!r}: {error}") from error
+    if objective(config) != name:
+        raise ValueError(
+            f"--objectives: must be {objective(config)!r}. Received: {name!r}"
+        )
     return config
 
 

@@ -74,6 +74,7 @@ def test_settings_out_of_range():
         ("foccal+sb_ece", "focal"),
         ("nll+s_avc-interleaved", "s_avuc"),
         ("sb_ece", "nll"),
+        ("nll+", "nll"),
     ],
 )
 def test_unknown_objectives(name, near):

@@ -42,7 +42,7 @@ def test_a_run_on_a_folder_of_images(tmp_path, images):
         tmp_path / "run",
         corruptions=["contrast"],
         severities=[1],
-        keep_predictions="no",
+        keep_predictions=False,
     )
     rows = rows[rows["calibrator"] == "none"]
     values = rows.set_index(["corruption", "metric"])["value"]
