@@ -99,8 +99,9 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 
 
 def setup(app):
-    """Registers the API directive and the translation of our docstrings."""
+    """Registers the API directive and the translation of our texts."""
     app.add_directive("api", site_tools.Api)
+    app.connect("source-read", site_tools.link_gallery_pages)
     app.connect(
         "autodoc-process-docstring", site_tools.markdown_to_rst, priority=100
     )

@@ -52,6 +52,13 @@ class GalleryOrder:
         return place, name
 
 
+def link_gallery_pages(app, name, content):
+    """Turns links to scripts of the gallery into links to their pages."""
+    content[0] = re.sub(
+        r"\((\.\./)?gallery/([\w/]+)\.py\)", r"(\1auto_gallery/\2)", content[0]
+    )
+
+
 def markdown_to_rst(app, what, name, obj, options, lines):
     """Turns the Markdown of our docstrings into reStructuredText, in place.
 
