@@ -3,15 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, xlog1py, xlogy
+from scipy.special import xlog1py, xlogy
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned, scores
 
 SCORES = ("brier", "nll")
 STATISTICS = ("ece", "ks", "brier")
-# Drawn labels that are in memory at a time.
-LARGEST_BLOCK = 4_000_000
 
 
 class ScoreDecomposition(NamedTuple):
@@ -50,14 +48,9 @@ def score_decomposition(
     better calibration could gain, discrimination is what the predictions know.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `calibration_error`.
         score: `"brier"`, or `"nll"`, in which probabilities are at least 1e-7.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A named tuple of `score`, `miscalibration`, `discrimination` and
@@ -83,25 +76,11 @@ def score_decomposition(
 
 
 def outcomes(*arguments):
-    """Probabilities `(n,)`, whether they came true, and weights, or None.
-
-    Of class 1 for two classes, of the predicted class for more.
-
-    Args:
-        *arguments: As of `inputs.read`.
-    """
-    examples = inputs.read(*arguments)
-    if examples.predictions.shape[1] > 2:
-        confidence, hits, weight = inputs.top_labels(*arguments)
-        return confidence.astype(np.float64), hits, weight
-
-    def of_block(block, labels):
-        block = block.astype(np.float64)
-        if examples.from_logits:
-            return expit(block[:, 1] - block[:, 0]), labels == 1
-        return np.clip(block[:, 1], 0, 1), labels == 1
-
-    return *examples.map(of_block), examples.weight
+    """`positives` of two classes, `top_labels` of more, in float64."""
+    if inputs.read(*arguments).predictions.shape[1] <= 2:
+        return binned.positives(*arguments)
+    confidence, hits, weight = inputs.top_labels(*arguments)
+    return confidence.astype(np.float64), hits, weight
 
 
 def decompose(confidence, hits, score="brier", weight=None):
@@ -165,17 +144,12 @@ def calibration_test(
       direction (Spiegelhalter's test).
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `calibration_error`.
         statistic: `"ece"`, `"ks"` or `"brier"`.
         num_draws: Number of drawn sets of labels.
         seed: Seed of the draws.
         num_bins: Number of bins, for `"ece"`.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A named tuple of the statistic's `value`, its `p_value`, and, over the
@@ -217,47 +191,32 @@ def compare_with_chance(
         confidence.astype(np.float64), correct, weight
     )
     share = weight / weight.sum()
-    if statistic == "ks":
-        ends = np.flatnonzero(np.append(np.diff(confidence) > 0, True))
+    edges = binned.inner_edges(confidence, num_bins, "equal_mass", weight)
+    starts = np.unique(np.searchsorted(confidence, [0.0, *edges]))
+    mass = np.add.reduceat(share, starts)
+    ends_of_ties = np.append(np.diff(confidence) > 0, True)
 
-        def values(hits):
-            excess = np.cumsum(share * (confidence - hits), axis=1)
-            return np.abs(excess[:, ends]).max(axis=1)
-
-    elif statistic == "ece":
-        edges = binned.inner_edges(confidence, num_bins, "equal_mass", weight)
-        starts = np.unique(np.searchsorted(confidence, [0.0, *edges]))
-        mass = np.add.reduceat(share, starts)
-
-        def values(hits):
-            excess = share * (confidence - hits)
-            gaps = np.add.reduceat(excess, starts, axis=1) / mass
-            return np.sqrt(gaps**2 @ mass)
-
-    else:
-        variance = confidence * (1 - confidence)
-
-        def values(hits):
-            return np.abs(((confidence - hits) ** 2 - variance) @ share)
+    def value(hits):
+        excess = share * (confidence - hits)
+        if statistic == "ece":
+            return np.sqrt(np.add.reduceat(excess, starts) ** 2 @ (1 / mass))
+        if statistic == "ks":
+            return np.abs(np.cumsum(excess)[ends_of_ties]).max()
+        # (c - a)^2 - c (1 - c) = (c - a) (2 c - 1) if a is 0 or 1.
+        return np.abs(excess @ (2 * confidence - 1))
 
     generator = np.random.default_rng(seed)
-    rows = max(1, LARGEST_BLOCK // len(confidence))
-    drawn = np.concatenate(
+    drawn = np.array(
         [
-            values(
-                generator.random(
-                    (min(rows, num_draws - start), len(confidence))
-                )
-                < confidence
-            )
-            for start in range(0, num_draws, rows)
+            value(generator.random(len(confidence)) < confidence)
+            for _ in range(num_draws)
         ]
     )
-    (seen,) = values(correct[None])
+    seen = float(value(correct))
     # Sums in another order round differently.
     as_large = np.count_nonzero(drawn >= seen * (1 - 1e-9))
     return CalibrationTest(
-        float(seen),
+        seen,
         (1 + int(as_large)) / (1 + num_draws),
         float(drawn.mean()),
         float(np.quantile(drawn, 0.95)),

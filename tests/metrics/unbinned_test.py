@@ -5,7 +5,6 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf import metrics
-from caltrain_tf.metrics import binned
 from tests.metrics import naive
 from tests.metrics.cases import CASES, tied
 
@@ -60,15 +59,6 @@ def test_smooth_equals_direct_summation(case):
     # at which the two are equal.
     assert naive.smoothed_error(probs, labels, error) == pytest.approx(
         error, rel=1e-4
-    )
-
-
-def test_smooth_examples_in_blocks_add_up(monkeypatch):
-    probs, labels = CASES["calibrated_10"]
-    whole = metrics.smooth_calibration_error(probs, labels)
-    monkeypatch.setattr(binned, "EXAMPLES_PER_BLOCK", 64)
-    assert metrics.smooth_calibration_error(probs, labels) == pytest.approx(
-        whole, abs=1e-9
     )
 
 
