@@ -130,7 +130,6 @@ def calibration_error(
         (debiased). Karandikar et al., "Soft Calibration Objectives for Neural
         Networks", 2021 (label).
     """
-    check_bins(num_bins, norm, binning, estimator, debias)
     confidence, correct, weight = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
@@ -196,7 +195,6 @@ def mean_sweep_calibration_error(
     Reference:
         Roelofs et al., "Mitigating Bias in Calibration Error Estimation", 2020.
     """
-    checks.choice("norm", norm, NORMS)
     confidence, correct, weight = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
@@ -205,40 +203,32 @@ def mean_sweep_calibration_error(
 
 def sweep_of_confidence(confidence, correct, norm=2, weight=None):
     """`mean_sweep_calibration_error`, given confidences and correctness."""
+    checks.choice("norm", norm, NORMS)
     confidence, correct, weight = sort_together(confidence, correct, weight)
     weight = in_units(weight)
+    mass = np.cumsum(weight)
     # A bin that begins within ties begins at the first of them.
     first_of_ties = np.searchsorted(confidence, confidence, side="left")
-    mass = np.cumsum(weight)
+    terms = np.stack([weight, weight * confidence, weight * correct])
 
-    def sums_before(values):
-        return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    def bins_from(starts):
+        starts = np.unique(np.append(starts, 0))
+        return Bins(*np.add.reduceat(terms, starts, axis=1))
 
-    mass_before = sums_before(weight)
-    hits_before = sums_before(weight * correct)
+    def is_monotone(bins):
+        return np.all(np.diff(bins.accuracy) >= 0)
 
-    def starts_of(num_bins):
-        """The starts of bins that are not empty, and the end of the last."""
-        ranks = edge_ranks(mass[-1], num_bins)
-        starts = first_of_ties[np.searchsorted(mass, ranks, side="right")]
-        return np.unique(np.concatenate([[0], starts, [len(mass)]]))
-
-    def is_monotone(starts):
-        accuracy = np.diff(hits_before[starts]) / np.diff(mass_before[starts])
-        return bool(np.all(accuracy[1:] >= accuracy[:-1]))
-
-    starts = np.unique(np.append(first_of_ties, len(mass)))
+    finest = bins_from(first_of_ties)
     # If groups of ties are monotone, so are unions of neighbouring ones.
-    if not is_monotone(starts):
-        starts = starts_of(1)
-        for num_bins in range(2, len(mass) + 1):
-            finer = starts_of(num_bins)
-            if not is_monotone(finer):
-                break
-            starts = finer
-    confidence_before = sums_before(weight * confidence)
-    sums = (mass_before, confidence_before, hits_before)
-    return Bins(*(np.diff(before[starts]) for before in sums)).error(norm)
+    if is_monotone(finest):
+        return finest.error(norm)
+    bins = bins_from([0])
+    for num_bins in range(2, len(mass) + 1):
+        finer = bins_from(first_of_ties[edge_positions(mass, num_bins)])
+        if not is_monotone(finer):
+            break
+        bins = finer
+    return bins.error(norm)
 
 
 def reliability_curve(
@@ -299,7 +289,7 @@ def reliability_curve(
 
 
 def positives(*arguments):
-    """P(y = 1), whether y is 1, and weights; arguments are those of `read`."""
+    """P(y = 1), whether y is 1, and weights; arguments as of `inputs.read`."""
     examples = inputs.read(*arguments)
     if examples.predictions.shape[1] > 2:
         raise ValueError(
@@ -308,10 +298,10 @@ def positives(*arguments):
         )
 
     def of_block(block, labels):
-        probs = block[:, 1]
+        block = block.astype(np.float64)
         if examples.from_logits:
-            probs = scipy.special.expit(block[:, 1] - block[:, 0])
-        return np.clip(probs, 0, 1), labels == 1
+            return scipy.special.expit(block[:, 1] - block[:, 0]), labels == 1
+        return np.clip(block[:, 1], 0, 1), labels == 1
 
     return *examples.map(of_block), examples.weight
 
@@ -382,33 +372,23 @@ def marginal_calibration_error(
 
         (log_sums,) = examples.map(log_sum)
 
-    def of_classes(first, last):
-        columns = np.array(probs[:, first:last].T, order="C")
+    def of_class(k, _):
+        column, hits, weight = probs[:, k], labels == k, examples.weight
         if from_logits:
             with np.errstate(over="ignore"):
-                columns = np.exp(columns - log_sums)
-        errors = []
-        for k, column in enumerate(columns, start=first):
-            hits, weight = labels == k, examples.weight
-            if threshold is not None:
-                above = column > threshold
-                column, hits = column[above], hits[above]
-                weight = weight if weight is None else weight[above]
-            errors.append(
-                error_of_confidence(
-                    column, hits, num_bins, norm, binning, weight=weight
-                )
-                if len(column)
-                else 0.0
-            )
-        return errors
+                column = np.exp(column - log_sums)
+        if threshold is not None:
+            above = column > threshold
+            column, hits = column[above], hits[above]
+            weight = weight if weight is None else weight[above]
+        if not len(column):
+            return 0.0
+        return error_of_confidence(
+            column, hits, num_bins, norm, binning, weight=weight
+        )
 
-    num_classes = probs.shape[1]
-    # 16 float32 are a cache line, so that every line of the array is read once,
-    # but a block is a small part of the array.
-    block = min(max(num_classes // 8, 1), 16)
-    errors = np.concatenate(
-        inputs.map_blocks(of_classes, num_classes, 1, block_bytes=block)
+    errors = np.array(
+        inputs.map_blocks(of_class, probs.shape[1], 1, block_bytes=1)
     )
     if norm == math.inf:
         return float(errors.max())
@@ -447,16 +427,20 @@ def inner_edges(confidence, num_bins, binning, weight=None):
         return np.sort(confidence)[ranks]
     order = np.argsort(confidence)
     mass = np.cumsum(in_units(weight[order]))
-    ranks = edge_ranks(mass[-1], num_bins)
-    # A rank that is a sum of weights may be off by rounding.
-    ranks = ranks + 1e-9 * mass[-1]
-    return confidence[order][np.searchsorted(mass, ranks, side="right")]
+    return confidence[order][edge_positions(mass, num_bins)]
 
 
 def edge_ranks(num_examples, num_bins):
     """Number of examples below the start of the second and later bins."""
     ranks = np.linspace(0, num_examples, num_bins, endpoint=False)
     return np.minimum(np.round(ranks), num_examples - 1)[1:]
+
+
+def edge_positions(mass, num_bins):
+    """Where bins begin in a cumulated mass that counts examples."""
+    # A rank that is a sum of weights may be off by rounding.
+    ranks = edge_ranks(mass[-1], num_bins) + 1e-9 * mass[-1]
+    return np.searchsorted(mass, ranks, side="right")
 
 
 def in_units(weight):

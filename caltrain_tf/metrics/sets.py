@@ -24,15 +24,14 @@ def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
         0.5
     """
     sets = _read(sets)
-    if ignore_class is not None:
-        ignore_class = checks.count("ignore_class", ignore_class, -(2**63))
+    *shape, num_classes = sets.shape
+    ignore_class = checks.ignore_class(ignore_class)
     ids, counts = inputs.read_labels(
-        labels, sets.shape[:-1], sets.shape[-1], ignore_class
+        labels, tuple(shape), num_classes, ignore_class
     )
     ids = ids if counts is None else np.where(counts, ids, 0)
-    flat = sets.reshape(len(ids), -1)
-    held = np.take_along_axis(flat, ids[:, None], axis=1)[:, 0]
-    return _mean(held, sets.shape[:-1], sample_weight, counts)
+    held = inputs.at_class(sets.reshape(-1, num_classes), ids)
+    return _mean(held, tuple(shape), sample_weight, counts)
 
 
 def set_size(sets, *, sample_weight=None):
