@@ -33,15 +33,9 @@ def accuracy(
         >>> ct.metrics.accuracy([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         0.5
     """
-    return accuracy_of_confidence(
-        *inputs.top_labels(
-            probs, labels, from_logits, multi_label, ignore_class, sample_weight
-        )
+    _, correct, weight = inputs.top_labels(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-
-
-def accuracy_of_confidence(confidence, correct, weight=None):
-    """`accuracy`, given confidences and correctness `(n,)`."""
     return mean(correct, weight)
 
 
@@ -160,14 +154,11 @@ def average_uncertainty(
         -1/N sum_i sum_k p_ik log p_ik
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
+        probs: As in `calibration_error`.
         labels: Needed only for `ignore_class`. They are accepted, and checked,
             so that all metrics can be called in the same way.
-        from_logits: Whether `probs` holds logits.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        from_logits, multi_label, ignore_class, sample_weight: As in
+            `calibration_error`.
 
     Returns:
         A float in [0, log K].

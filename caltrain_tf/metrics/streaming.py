@@ -49,7 +49,7 @@ class StreamingMetric(keras.metrics.Metric):
 
     _direction = "down"
     default_name = None
-    shape = (2,)
+    shape = (2,)  # Of the sums; None if it depends on the options.
 
     def __init__(
         self,
@@ -234,18 +234,26 @@ class CellMetric(StreamingMetric):
     """
 
     binning, estimator, debias = "equal_mass", "bin", False
-    shape = None  # It depends on the options.
+    shape = None
+
+    @property
+    def cells_per_bin(self):
+        """Number of cells in a bin of equal width."""
+        return 1 if self.estimator == "bin" else CELLS_PER_BIN
+
+    @property
+    def centres(self):
+        """The centres of the cells, float32 `(cells,)`."""
+        position = even_centres(self.sums.shape[-2])
+        if self.binning == "equal_width":
+            return position
+        smaller = (2 * np.minimum(position, 1 - position)) ** 4 / 2
+        return np.where(position < 0.5, smaller, 1 - smaller)
 
     def add_cells(self, num_columns, num_cells=NUM_CELLS):
         """Creates the sums of the cells, `(columns, cells, 4)`."""
-        self._per_bin = 1 if self.estimator == "bin" else CELLS_PER_BIN
         if self.binning == "equal_width":
-            num_cells = self.num_bins * self._per_bin
-            self._centres = even_centres(num_cells)
-        else:
-            position = even_centres(num_cells)
-            smaller = (2 * np.minimum(position, 1 - position)) ** 4 / 2
-            self._centres = np.where(position < 0.5, smaller, 1 - smaller)
+            num_cells = self.num_bins * self.cells_per_bin
         self.add_sums(num_columns, num_cells, 4)
 
     def columns(self, batch):
@@ -259,16 +267,16 @@ class CellMetric(StreamingMetric):
         if self.binning == "equal_mass":
             cells = narrow_cells(values, num_cells)
         else:
-            cells = even_cells(values, self.num_bins, self._per_bin)
+            cells = even_cells(values, self.num_bins, self.cells_per_bin)
         weight = ops.ones_like(values) * batch.sample_weight[:, None]
-        distance = values - ops.take(self._centres, cells)
+        distance = values - ops.take(self.centres, cells)
         terms = weight, weight * outcomes, weight * distance, weight * weight
         return sum_by(ops.stack(terms, axis=-1), cells, num_cells)
 
     def total(self, sums):
         """The cells with sums of probabilities in place of distances."""
         mass, hits, distance, squares = ops.unstack(sums, num=4, axis=-1)
-        total = mass * self._centres + distance
+        total = mass * self.centres + distance
         return ops.stack([mass, hits, total, squares], axis=-1)
 
     def errors(self, sums):
@@ -277,8 +285,8 @@ class CellMetric(StreamingMetric):
         if self.binning == "equal_mass":
             index = equal_mass_bins(cells, self.num_bins)
         else:
-            index = np.arange(cells.shape[1], dtype="int32") // self._per_bin
-            index = ops.tile(index[None], (cells.shape[0], 1))
+            index = np.arange(cells.shape[1]) // self.cells_per_bin
+            index = ops.tile(index[None].astype("int32"), (cells.shape[0], 1))
         bins = sum_by(
             ops.transpose(cells, (1, 0, 2)), ops.transpose(index), self.num_bins
         )
@@ -318,12 +326,7 @@ class ExpectedCalibrationError(CellMetric):
     rounding.
 
     Args:
-        num_bins: Number of bins.
-        norm: 1, 2 or `math.inf`.
-        binning: `"equal_mass"`, or `"equal_width"` on [0, 1]. (What the losses
-            call `binning` is called `estimator` here.)
-        estimator: `"bin"` or `"label"`.
-        debias: Whether to subtract the bias; for `norm=2, estimator="bin"`.
+        num_bins, norm, binning, estimator, debias: As in `calibration_error`.
         from_logits, name, dtype, multi_label, ignore_class: As in `BrierScore`.
 
     Example:
@@ -368,14 +371,11 @@ class MarginalCalibrationError(CellMetric):
     closer they are to 0 or 1: 4,096 for up to 16 classes, 64 for 1,000.
 
     Args:
-        num_bins: Number of bins of each class.
-        norm: 1, 2 or `math.inf`.
-        binning: `"equal_mass"`, or `"equal_width"` on [0, 1].
+        num_bins, norm, binning, reduce: As in `marginal_calibration_error`.
         num_classes: Needed only if the metric is created outside and first used
             inside a replica of a distribution strategy; otherwise it is taken
             from the first batch. Binary problems have 2.
         from_logits, name, dtype, multi_label, ignore_class: As in `BrierScore`.
-        reduce: `"mean"`, or `"sum"` over the classes under the root.
 
     Example:
         >>> import caltrain_tf as ct
@@ -460,17 +460,8 @@ class KSError(CellMetric):
         0.15
     """
 
-    def __init__(
-        self,
-        from_logits=False,
-        name="ks_error",
-        dtype=None,
-        *,
-        multi_label=False,
-        ignore_class=None,
-    ):
-        super().__init__(from_logits, name, dtype, multi_label, ignore_class)
-        self.add_cells(1)
+    default_name = "ks_error"
+    shape = (1, NUM_CELLS, 4)
 
     def value(self, sums):
         """Returns the largest cumulated excess."""
@@ -484,16 +475,12 @@ class SoftBinnedECE(StreamingMetric):
     """`ct.losses.sb_ece` of all examples together, over a stream.
 
     The loss of a batch depends on which examples are in it; this metric is the
-    value for all examples. It needs only a few sums for each bin; with
-    `binning="label"`, this is possible only for `norm=2`.
+    value for all examples. It needs only a few sums for each bin.
 
     Args:
-        num_bins: Number of bins, of equal width on [0, 1].
-        temperature: Softness of the bins.
-        norm: The exponent, at least 1; 2 with `binning="label"`.
-        binning: `"label"` or `"bin"`, as in the loss. (The hard-binned metrics
-            call it `estimator`; their `binning` says where bins begin.)
-        root: Whether to take the root at the end.
+        num_bins, temperature, norm, binning, root: As in the loss; but `norm`
+            must be 2 with `binning="label"`, since other powers are no sums
+            over a stream.
         from_logits, name, dtype, multi_label, ignore_class: As in `BrierScore`.
 
     Example:
@@ -505,7 +492,7 @@ class SoftBinnedECE(StreamingMetric):
         0.2652
     """
 
-    shape = None  # It depends on the options.
+    shape = None
 
     def __init__(
         self,

@@ -17,7 +17,9 @@ OF_CONFIDENCE = {
     unbinned.ks_error: unbinned.ks_of_confidence,
     unbinned.mmce: unbinned.mmce_of_confidence,
     unbinned.smooth_calibration_error: unbinned.smooth_of_confidence,
-    scores.accuracy: scores.accuracy_of_confidence,
+    scores.accuracy: lambda confidence, correct, weight=None: scores.mean(
+        correct, weight
+    ),
     selective.aurc: selective.aurc_of_confidence,
     selective.coverage_at_risk: selective.coverage_of_confidence,
 }
@@ -99,8 +101,7 @@ def bootstrap(
     weight. The `"basic"` interval mirrors the quantiles of the resampled values
     at the metric's value. It is an interval of the metric of the distribution
     that the examples come from: binned errors are larger the fewer examples
-    there are, those of resamples larger than that of the sample, and mirroring
-    removes this bias, also that of the value. A `"percentile"` interval of a
+    there are, and mirroring removes this bias. A `"percentile"` interval of a
     well calibrated network lies above the value. Either is widened to the value
     where that lies outside. Mirrored ends that the metric cannot reach, such as
     an accuracy above 1, are moved to the nearest possible value.
@@ -147,7 +148,7 @@ def bootstrap(
     )
     value = of_sample(slice(None))
     generator, counts = np.random.default_rng(seed), examples.counts
-    size = len(examples.labels) if counts is None else np.sum(counts)
+    size = len(examples.labels) if counts is None else counts.sum()
     resampled = [
         of_sample(generator.integers(size, size=size))
         for _ in range(num_samples)
@@ -189,11 +190,8 @@ class GroupTable:
     @property
     def worst_group(self):
         """The group with the worst value; the first such group."""
-        values = list(self.values.values())
-        index = (
-            np.argmin(values) if self.higher_is_better else np.argmax(values)
-        )
-        return list(self.values)[index]
+        worst = np.argmin if self.higher_is_better else np.argmax
+        return list(self.values)[worst(list(self.values.values()))]
 
     @property
     def gap(self):
@@ -202,24 +200,17 @@ class GroupTable:
 
     def __str__(self):
         """The table, one row per group."""
-        worst = self.worst_group
-        rows = [
-            (group_text(group), self.counts[group], value)
-            for group, value in self.values.items()
-        ]
+        worst, counts = self.worst_group, self.counts
+        rows = [(group_text(g), counts[g], v) for g, v in self.values.items()]
         rows += [
-            ("overall", sum(self.counts.values()), self.overall),
-            (f"worst: {group_text(worst)}", self.counts[worst], self.worst),
+            ("overall", sum(counts.values()), self.overall),
+            (f"worst: {group_text(worst)}", counts[worst], self.worst),
             ("gap", "", self.gap),
         ]
-        first = max(len(name) for name, _, _ in rows)
-        second = max(len("count"), *(len(str(count)) for _, count, _ in rows))
-        third = max(len(self.metric), 6)
-        lines = [f"{'group':<{first}}  {'count':>{second}}  {self.metric:>6}"]
-        lines += [
-            f"{name:<{first}}  {count:>{second}}  {value:>{third}.4f}"
-            for name, count, value in rows
-        ]
+        cells = [("group", "count", self.metric)]
+        cells += [(name, str(count), f"{x:.4f}") for name, count, x in rows]
+        a, b, c = (max(map(len, column)) for column in zip(*cells, strict=True))
+        lines = [f"{x:<{a}}  {y:>{b}}  {z:>{c}}" for x, y, z in cells]
         lines.insert(-3, "-" * len(lines[0]))
         return "\n".join(lines)
 
@@ -305,9 +296,8 @@ def groupwise(
 
 def group_text(group):
     """A group as it is shown: the parts of a tuple one after the other."""
-    return (
-        ", ".join(map(str, group)) if isinstance(group, tuple) else str(group)
-    )
+    parts = group if isinstance(group, tuple) else (group,)
+    return ", ".join(map(str, parts))
 
 
 def rows_of_groups(examples, groups):
