@@ -17,9 +17,11 @@ _CENTRAL_FRACTION = 7 / 8
 # Decoding takes most of the time, and TensorFlow uses at most 16 cores by
 # default.
 _NUM_CORES = os.cpu_count()
-# Number of examples that are shuffled together: about 900 MB of ImageNet. The
-# same amount is read ahead.
-_BLOCK_SIZE = 8192
+# Number of examples in the shuffle buffer: about 900 MB of ImageNet.
+_BUFFER_SIZE = 8192
+# Number of examples after which the buffer is emptied and filled again, and
+# which an epoch that starts at a later step may have to read first.
+_BLOCK_SIZE = 8 * _BUFFER_SIZE
 
 
 class StoredImages:
@@ -63,10 +65,9 @@ class JpegRecords(StoredImages):
     """Batches of images that are cropped from JPEG images in record files.
 
     In every epoch the files are permuted and divided into equal parts for the
-    hosts, which may cut a file in two. Of its part, each host shuffles blocks
-    of consecutive files as a whole. Unlike the contents of a shuffle buffer, a
-    block does not depend on what was read before, so an epoch can start at any
-    step after reading at most one block.
+    hosts, which may cut a file in two. Each host reads its files in blocks and
+    shuffles each block with a buffer. An epoch that starts at a later step skips
+    the blocks before it, and reads but does not decode the rest before it.
 
     `files` are as in `read_records`, and `parse` is a function from a record to
     (encoded image, label).
@@ -101,12 +102,12 @@ class JpegRecords(StoredImages):
         first = np.searchsorted(np.cumsum(sizes), start, side="right")
 
         def block(begin):
-            # The seed of this function alone; `shuffle` would otherwise depend
-            # on TensorFlow's global seed.
+            # The seed of this function's graph; otherwise the order would also
+            # depend on TensorFlow's global seed.
             tf.random.set_seed(shuffle_seed)
             files = slice(begin, begin + length)
             records = _read([tf.constant(column)[files] for column in columns])
-            return records.shuffle(sizes.max(), begin, False)
+            return records.shuffle(_BUFFER_SIZE, begin, False)
 
         def example(place, record):
             encoded, label = self._parse(record)
@@ -116,9 +117,7 @@ class JpegRecords(StoredImages):
 
         blocks = tf.data.Dataset.from_tensor_slices(begins[first:])
         records = blocks.flat_map(block).skip(start - sizes[:first].sum())
-        dataset = records.prefetch(_BLOCK_SIZE).map(
-            example, num_parallel_calls=_NUM_CORES
-        )
+        dataset = records.map(example, num_parallel_calls=_NUM_CORES)
         return dataset.batch(rows, drop_remainder=True)
 
 

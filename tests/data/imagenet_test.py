@@ -163,10 +163,9 @@ def test_a_host_reads_only_its_own_files(files):
     assert 3 <= reads <= 3 + hosts - 1
 
 
-@pytest.mark.parametrize("block_size, first_step", [(1, 7), (20, 12)])
-@pytest.mark.parametrize("shard", [(0, 1), (1, 2)])
-def test_an_epoch_can_start_at_any_step(files, block_size, first_step, shard):
-    records = JpegRecords(files, parse, 8, block_size)
+@pytest.mark.parametrize("first_step, shard", [(7, (0, 1)), (12, (1, 2))])
+def test_an_epoch_can_start_at_any_step(files, first_step, shard):
+    records = JpegRecords(files, parse, 8, block_size=20)
     whole = train_labels(records, epoch=3, shard=shard)
     options = {"epoch": 3, "first_step": first_step, "shard": shard}
     assert train_labels(records, **options) == whole[first_step:]
