@@ -1,4 +1,4 @@
-"""Blur: defocus, glass, motion, zoom and Gaussian blur."""
+"""Blur: defocus, glass, motion and zoom blur."""
 
 import functools
 import math
@@ -32,12 +32,12 @@ def glass_blur(image, rng, sigma, reach, iterations):
     rows and columns away.
     """
     size = len(image)
-    image = core.to_pixels(gaussian_blur(image, rng, sigma)) / 255
+    image = core.to_pixels(_gaussian_blur(image, sigma)) / 255
     pixels = image.reshape(-1, 3)
     for _ in range(iterations):
         offsets = rng.integers(-reach, reach, (2, *[size - 2 * reach] * 2))
         pixels = pixels[glass_sources(offsets, size)]
-    return gaussian_blur(pixels.reshape(image.shape), rng, sigma)
+    return _gaussian_blur(pixels.reshape(image.shape), sigma)
 
 
 @core.corruption(
@@ -72,12 +72,7 @@ def zoom_blur(image, rng, stop, step):
     return (zooms @ image.reshape(-1, 3)).reshape(image.shape)
 
 
-@core.corruption(
-    cifar=((0.4,), (0.6,), (0.7,), (0.8,), (1,)),
-    imagenet=((1,), (2,), (3,), (4,), (6,)),
-)
-def gaussian_blur(image, rng, sigma):
-    """Blurs with a Gaussian of standard deviation `sigma` pixels."""
+def _gaussian_blur(image, sigma):
     return scipy.ndimage.gaussian_filter(
         image, sigma, mode="nearest", axes=(0, 1)
     )

@@ -22,13 +22,12 @@ NAMES = (
     *("snow", "frost", "fog", "brightness"),
     *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
-# Four more, one of each kind, for tuning hyperparameters.
+# Four more, one of each kind, for tuning hyperparameters. They can be read from
+# published sets, but are not generated.
 EXTRA_NAMES = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
 
 # Images up to this size have the strengths of CIFAR-10-C by default.
 _LARGEST_SMALL_SIZE = 64
-# Avoids division by zero; no nonzero level is that small.
-_TINY = 1e-9
 # Filled by `corruption`: name -> (function, strengths by kind of data set).
 _REGISTRY = {}
 
@@ -59,7 +58,7 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
     `get`, but not on the other images of the batch.
 
     Args:
-        name: One of `NAMES` or `EXTRA_NAMES`.
+        name: One of `NAMES`.
         severity: 1 to 5.
         strengths: `"cifar"` for the strengths of CIFAR-10-C and CIFAR-100-C,
             `"imagenet"` for those of ImageNet-C. By default `"cifar"` for
@@ -82,14 +81,14 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
         >>> darker(images, [0])[0, 0, :, 0].numpy()
         array([ 85, 115], dtype=uint8)
     """
-    names = NAMES + EXTRA_NAMES
-    number = names.index(checks.choice("name", name, names))
+    number = NAMES.index(checks.choice("name", name, NAMES))
     checks.choice("severity", severity, SEVERITIES)
     checks.choice("strengths", strengths, ("cifar", "imagenet", None))
     seed = checks.count("seed", seed, low=0)
     function, published = _REGISTRY[name]
     options = {"frost_dir": frost_dir} if name == "frost" else {}
-    stream = (seed * len(names) + number) * len(SEVERITIES) + severity
+    total = len(NAMES + EXTRA_NAMES)
+    stream = (seed * total + number) * len(SEVERITIES) + severity
 
     def of_arrays(images, places):
         small = images.shape[1] <= _LARGEST_SMALL_SIZE
@@ -135,19 +134,3 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
 def to_pixels(image):
     """Returns uint8 levels, rounded down as in the published data sets."""
     return (np.clip(image, 0, 1) * 255).astype(np.uint8)
-
-
-def hsv(image):
-    """Returns value and saturation of an image, and a form of its hue.
-
-    An image is `value * (1 - saturation * hue)`, where `hue` has 0 for the
-    largest channel of a pixel and 1 for the smallest one.
-    """
-    value = image.max(axis=-1, keepdims=True)
-    gap = value - image
-    chroma = gap.max(axis=-1, keepdims=True)
-    saturation = chroma / np.maximum(value, _TINY)
-    hue = gap / np.maximum(chroma, _TINY)
-    # Grey pixels have no hue; theirs is red.
-    hue[..., 1:] += chroma == 0
-    return value, saturation, hue

@@ -1,4 +1,4 @@
-"""Digital corruptions: contrast, elastic, pixelate, JPEG and saturate."""
+"""Digital corruptions: contrast, elastic, pixelate and JPEG."""
 
 import io
 
@@ -79,16 +79,6 @@ def jpeg_compression(image, rng, quality):
     file = io.BytesIO()
     Image.fromarray(core.to_pixels(image)).save(file, "JPEG", quality=quality)
     return np.asarray(Image.open(file, formats=["JPEG"])) / 255
-
-
-@core.corruption(
-    cifar=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-    imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
-)
-def saturate(image, rng, factor, offset):
-    """Scales and shifts the saturation in HSV space."""
-    value, saturation, hue = core.hsv(image)
-    return value * (1 - np.clip(saturation * factor + offset, 0, 1) * hue)
 
 
 def affine(moves, size):

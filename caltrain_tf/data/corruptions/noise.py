@@ -1,4 +1,4 @@
-"""Noise: Gaussian, shot, impulse and speckle noise."""
+"""Noise: Gaussian, shot and impulse noise."""
 
 import numpy as np
 
@@ -31,12 +31,3 @@ def impulse_noise(image, rng, amount):
     """Sets a fraction `amount` of the values to black or white."""
     draws = rng.random(image.shape)
     return np.where(draws < amount, draws < amount / 2, image)
-
-
-@core.corruption(
-    cifar=((0.06,), (0.1,), (0.12,), (0.16,), (0.2,)),
-    imagenet=((0.15,), (0.2,), (0.35,), (0.45,), (0.6,)),
-)
-def speckle_noise(image, rng, scale):
-    """Multiplies by normal noise with mean 1 and standard deviation `scale`."""
-    return image * rng.normal(1, scale, image.shape)

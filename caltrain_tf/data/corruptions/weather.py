@@ -1,4 +1,4 @@
-"""Weather corruptions: snow, frost, fog, brightness and spatter."""
+"""Weather corruptions: snow, frost, fog and brightness."""
 
 import functools
 import importlib.util
@@ -23,13 +23,11 @@ _TINTS = (
     ((112, 123, 135), 43),
 )
 _TEXTURE_SIZE = 512
-_WATER = np.array([175, 238, 238]) / 255
-_MUD = np.array([63, 42, 20]) / 255
 # Means of four neighbours.
 _STRAIGHT = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]) / 4
 _DIAGONAL = np.array([[1, 0, 1], [0, 0, 0], [1, 0, 1]]) / 4
-# An emboss filter with light from one corner.
-_RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
+# Avoids division by zero; no nonzero level is that small.
+_TINY = 1e-9
 
 
 @core.corruption(
@@ -123,43 +121,13 @@ def fog(image, rng, amount, decay):
 )
 def brightness(image, rng, amount):
     """Raises the value in HSV space."""
-    value, saturation, hue = core.hsv(image)
+    value = image.max(axis=-1, keepdims=True)
+    gap = value - image
+    chroma = gap.max(axis=-1, keepdims=True)
+    saturation = chroma / np.maximum(value, _TINY)
+    # 0 for the largest channel of a pixel and 1 for the smallest one.
+    hue = gap / np.maximum(chroma, _TINY)
     return np.minimum(value + amount, 1) * (1 - saturation * hue)
-
-
-@core.corruption(
-    cifar=(
-        (0.62, 0.1, 0.7, 0.7, 0.5, "water"),
-        (0.65, 0.1, 0.8, 0.7, 0.5, "water"),
-        (0.65, 0.3, 1, 0.69, 0.5, "water"),
-        (0.65, 0.1, 0.7, 0.69, 0.6, "mud"),
-        (0.65, 0.1, 0.5, 0.68, 0.6, "mud"),
-    ),
-    imagenet=(
-        (0.65, 0.3, 4, 0.69, 0.6, "water"),
-        (0.65, 0.3, 3, 0.68, 0.6, "water"),
-        (0.65, 0.3, 2, 0.68, 0.5, "water"),
-        (0.65, 0.3, 1, 0.65, 1.5, "mud"),
-        (0.67, 0.4, 1, 0.65, 1.5, "mud"),
-    ),
-)
-def spatter(image, rng, mean, scale, sigma, threshold, amount, liquid):
-    """Covers parts of an image with a liquid.
-
-    Drops are smoothed normal noise above `threshold`; `amount` is the opacity
-    of water, or the blur of the edge of mud in pixels.
-    """
-    depth = rng.normal(mean, scale, image.shape[:2])
-    depth = scipy.ndimage.gaussian_filter(depth, sigma, mode="nearest")
-    depth[depth < threshold] = 0
-    if liquid == "water":
-        drops = _drops(core.to_pixels(depth).astype(float))
-        return image + amount * drops[..., np.newaxis] * _WATER
-    wet = (depth > threshold).astype(float)
-    cover = scipy.ndimage.gaussian_filter(wet, amount, mode="nearest")
-    cover[cover < 0.8] = 0
-    cover = cover[..., np.newaxis]
-    return image * (1 - cover) + cover * _MUD
 
 
 def installed_photographs():
@@ -234,72 +202,3 @@ def plasma(rng, size, decay):
                 fine[at] = mean[at] + noise[at]
         grid, amplitude = fine, amplitude / decay**2
     return (grid - grid.min()) / np.ptp(grid)
-
-
-def _drops(levels):
-    """Returns the brightness of water, a relief of the drops up to 1."""
-
-    def smooth(image):
-        return scipy.ndimage.uniform_filter(image, 3, mode="mirror")
-
-    edges = find_edges(levels, 50, 150)
-    distance = np.full(levels.shape, 20.0)
-    if edges.any():
-        exact = scipy.ndimage.distance_transform_edt(~edges)
-        distance = np.minimum(exact, distance)
-    # The offset exceeds the rounding errors, so integers do not change.
-    distance = np.floor(smooth(distance) + 1e-9)
-    relief = scipy.ndimage.correlate(
-        equalize(distance.astype(int)), _RELIEF, mode="mirror"
-    )
-    relief = levels * np.round(smooth(np.clip(relief, 0, 255)))
-    return relief / max(relief.max(), 1)
-
-
-def equalize(levels):
-    """Equalises the histogram of an image of integers, `(size, size)`."""
-    counts = np.bincount(levels.ravel())
-    # The number of pixels with the lowest level of the image.
-    lowest = counts[levels.min()]
-    if lowest == levels.size:
-        return levels.astype(float)
-    share = (np.cumsum(counts) - lowest) / (levels.size - lowest)
-    return np.round(255 * share)[levels]
-
-
-def find_edges(image, low, high):
-    """Returns a boolean mask of the edges that Canny's method finds.
-
-    Gradients above `high` are edges, and above `low` if they touch an edge.
-    """
-    across, down = (
-        scipy.ndimage.sobel(image, axis, mode="nearest") for axis in (1, 0)
-    )
-    strength = np.abs(across) + np.abs(down)
-    padded = np.pad(strength, 1)
-    slope = np.tan(np.pi / 8)
-    level = np.abs(down) < slope * np.abs(across)
-    upright = np.abs(across) < slope * np.abs(down)
-    falling = across * down >= 0
-    # An edge is a ridge: no neighbour in the gradient's direction is stronger.
-    thin = np.zeros(image.shape, bool)
-    for chosen, row, column in (
-        (level, 0, 1),
-        (upright, 1, 0),
-        (~level & ~upright & falling, 1, 1),
-        (~level & ~upright & ~falling, 1, -1),
-    ):
-        before, after = (
-            np.roll(padded, (way * row, way * column), (0, 1))[1:-1, 1:-1]
-            for way in (1, -1)
-        )
-        # Of two equally strong pixels one is a ridge; on a diagonal neither is,
-        # as in the published code.
-        beyond = strength > after if row and column else strength >= after
-        thin |= chosen & (strength > before) & beyond
-    # The weak pixels that touch a strong one, directly or through others.
-    return scipy.ndimage.binary_propagation(
-        thin & (strength > high),
-        structure=np.ones((3, 3)),
-        mask=thin & (strength > low),
-    )

@@ -17,7 +17,6 @@ CASES = [
         0.07,
         lambda v, rng: rng.choice([v, 0, 255], 10**6, p=[0.93, 0.035, 0.035]),
     ),
-    ("speckle_noise", 0.2, lambda v, rng: v + 0.2 * v * rng.normal(size=10**6)),
 ]
 
 
