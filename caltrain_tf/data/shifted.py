@@ -19,6 +19,7 @@ _PUBLISHED = {
     "cifar100": ("CIFAR-100-C", None),
     "imagenet": ("ImageNet-C", "imagenet2012_corrupted"),
 }
+_LABELS = "labels.npy"
 
 
 def shifted_sets(
@@ -72,7 +73,7 @@ def shifted_sets(
         sets = EmbeddedSets(data, corrupted_dir)
     elif corrupted_dir is None:
         sets = StoredSets(data, data_dir)
-    elif tf.io.gfile.exists(os.path.join(corrupted_dir, "labels.npy")):
+    elif tf.io.gfile.exists(os.path.join(corrupted_dir, _LABELS)):
         sets = PublishedArrays(data, corrupted_dir)
     else:
         sets = PublishedImages(data, corrupted_dir)
@@ -83,12 +84,30 @@ def shifted_sets(
 
 
 class _Sets:
-    """Sets that somebody else has made.
+    """Sets that somebody else has made, in a folder.
 
     `find` returns where a set is, or raises; `_examples` reads it there.
     """
 
     is_generated = False
+    # The path of a set in the folder, from its corruption and severity.
+    _path = _hint = ""
+
+    def __init__(self, data, folder):
+        self._data = data
+        self._folder = os.fspath(folder)
+        self.source = f"{self._kind} of {os.path.abspath(self._folder)}"
+
+    def find(self, corruption, severity):
+        """Returns the path of a set, or raises."""
+        name = self._path.format(corruption, severity)
+        path = os.path.join(self._folder, name)
+        if not tf.io.gfile.exists(path):
+            raise FileNotFoundError(
+                f"`corrupted_dir` must hold {name}{self._hint}. "
+                f"Received: corrupted_dir={self._folder!r}"
+            )
+        return path
 
     def batches(self, corruption, severity, batch_size, shard=(0, 1)):
         """Returns the batches of one set."""
@@ -128,27 +147,15 @@ class GeneratedSets(_Sets):
 class EmbeddedSets(_Sets):
     """Embeddings of corrupted test sets, as `baselines/embed.py` writes them.
 
-    `folder` has `<corruption>_<severity>.npz` with the arrays `x` and `y`.
+    `<corruption>_<severity>.npz` has the arrays `x` and `y`.
     """
 
-    def __init__(self, data, folder):
-        self._data = data
-        self._folder = os.fspath(folder)
-        self.source = f"embeddings of {os.path.abspath(self._folder)}"
-        found = tf.io.gfile.glob(os.path.join(self._folder, "*_[1-5].npz"))
-        self.num_examples = (
-            len(datasets.read_npz(min(found))["y"]) if found else 0
-        )
+    _kind, _path = "embeddings", "{}_{}.npz"
+    _hint = ", which baselines/embed.py writes"
 
-    def find(self, corruption, severity):
-        """Returns the path of a set, or raises."""
-        path = os.path.join(self._folder, f"{corruption}_{severity}.npz")
-        if not os.path.exists(path):
-            raise FileNotFoundError(
-                f"{corruption!r} of severity {severity} is missing; "
-                f"baselines/embed.py writes it. Received: {path}"
-            )
-        return path
+    def __init__(self, data, folder):
+        super().__init__(data, folder)
+        self.num_examples = data.num_examples["test"]
 
     def _examples(self, path, severity):
         arrays = datasets.read_npz(path)
@@ -158,15 +165,15 @@ class EmbeddedSets(_Sets):
 class PublishedArrays(_Sets):
     """Corrupted test sets in the format of CIFAR-10-C and CIFAR-100-C.
 
-    `folder` has `<corruption>.npy`, uint8 `(5 N, height, width, 3)` with one
-    severity after the other, and `labels.npy`, `(5 N,)`.
+    `<corruption>.npy` is uint8 `(5 N, height, width, 3)` with one severity
+    after the other, and `labels.npy` is `(5 N,)`.
     """
 
+    _kind, _path = "arrays", "{}.npy"
+
     def __init__(self, data, folder):
-        self._data = data
-        self._folder = os.fspath(folder)
-        self.source = f"arrays of {os.path.abspath(self._folder)}"
-        labels = np.load(self.find("labels"))
+        super().__init__(data, folder)
+        labels = np.load(os.path.join(self._folder, _LABELS))
         if labels.ndim != 1 or len(labels) % 5:
             raise ValueError(
                 "`corrupted_dir` must hold labels of 5 severities, (5 N,). "
@@ -174,16 +181,6 @@ class PublishedArrays(_Sets):
             )
         self._labels = labels.reshape(5, -1)
         self.num_examples = self._labels.shape[1]
-
-    def find(self, corruption, severity=None):
-        """Returns the file of a corruption."""
-        path = os.path.join(self._folder, f"{corruption}.npy")
-        if not os.path.exists(path):
-            raise FileNotFoundError(
-                f"`corrupted_dir` must hold {corruption}.npy. "
-                f"Received: corrupted_dir={self._folder!r}"
-            )
-        return path
 
     def _examples(self, path, severity):
         # With memory mapping, only the requested severity is read.
@@ -203,15 +200,15 @@ class PublishedArrays(_Sets):
 class PublishedImages(_Sets):
     """Corrupted test sets in the format of ImageNet-C.
 
-    `folder` has `<corruption>/<severity>/<class>/*.JPEG`. The classes are the
-    sorted names of the folders, such as `n01440764`. Images are not cropped;
-    images of another size than the network's are resized.
+    The classes are the sorted names of the folders, such as `n01440764`, of
+    `<corruption>/<severity>/<class>/*.JPEG`. Images are not cropped; images of
+    another size than the network's are resized.
     """
 
+    _kind, _path = "images", "{}/{}"
+
     def __init__(self, data, folder):
-        self._data = data
-        self._folder = os.fspath(folder)
-        self.source = f"images of {os.path.abspath(self._folder)}"
+        super().__init__(data, folder)
         found = tf.io.gfile.glob(os.path.join(self._folder, "*", "[1-5]"))
         if not found:
             raise FileNotFoundError(
@@ -220,16 +217,6 @@ class PublishedImages(_Sets):
                 f"Received: corrupted_dir={self._folder!r}"
             )
         self.num_examples = len(_list_images(min(found)))
-
-    def find(self, corruption, severity):
-        """Returns the folder of a set."""
-        path = os.path.join(self._folder, corruption, str(severity))
-        if not tf.io.gfile.isdir(path):
-            raise FileNotFoundError(
-                f"`corrupted_dir` must hold {corruption}/{severity}. "
-                f"Received: corrupted_dir={self._folder!r}"
-            )
-        return path
 
     def _examples(self, folder, severity):
         paths = _list_images(folder)
