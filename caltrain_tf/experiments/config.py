@@ -12,6 +12,7 @@ import ml_collections
 from ml_collections import config_dict
 
 from caltrain_tf import checks, files, losses
+from caltrain_tf.training.run_folder import flatten
 
 INTERLEAVED = "-interleaved"
 BEST = "best.json"
@@ -133,17 +134,6 @@ def check(config):
         )
     if config.best is not None:
         checks.choice("--config.best", config.best, ("ts_nll",))
-
-
-def flatten(config, prefix=""):
-    """Returns the settings of a configuration by their dotted keys."""
-    flat = {}
-    for key in config:
-        if hasattr(config[key], "keys"):
-            flat |= flatten(config[key], f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = config[key]
-    return flat
 
 
 def override(config, settings):

@@ -14,26 +14,10 @@ from caltrain_tf import files
 class RunFolder:
     """The output folder of a run, locked by this process while it is open.
 
-    The first run writes `config.json`. A later run can continue in the folder
-    only with the same configuration. The lock is released when the process
-    ends, for whatever reason. Buckets (`gs://...`) have no locks; everything
-    else is the same.
-
-    Args:
-        path: The folder, which is created if it does not exist.
-        config: The configuration, of JSON types; tuples count as lists.
-        chief: Whether this process may write; only one of several workers may.
-
-    Example:
-        >>> import caltrain_tf as ct, tempfile
-        >>> path = tempfile.mkdtemp()
-        >>> with ct.training.RunFolder(path, {"rate": 0.1}) as run:
-        ...     sorted(tf.io.gfile.listdir(run.path))
-        ['.lock', 'config.json']
-        >>> ct.training.RunFolder(path, {"rate": 0.2}).__enter__()
-        Traceback (most recent call last):
-        ...
-        ValueError: The folder ... of another configuration: rate=0.1 there...
+    The first run writes `config.json`, and later runs in the folder must have
+    the same configuration, of JSON types. The lock is released when the process
+    ends, for whatever reason; buckets (`gs://...`) have no locks. Only the
+    `chief` of several workers writes.
     """
 
     def __init__(self, path, config=None, chief=True):
@@ -80,19 +64,17 @@ class RunFolder:
 
 
 def check_config(path, config):
-    """Raises if a run's folder has another configuration, naming the keys.
-
-    Args:
-        path: The folder of a run, with its `config.json`.
-        config: The configuration, of JSON types; tuples count as lists.
-    """
+    """Raises if a run has another configuration, and names the keys."""
     there = json.loads((files.as_path(path) / "config.json").read_text())
-    there, here = _flat(there), _flat(_as_json_types(config))
-    absent = "absent"
+    there, here = (
+        {key: json.dumps(value) for key, value in flatten(each).items()}
+        for each in (there, _as_json_types(config))
+    )
     differing = [
-        f"{key}={there.get(key, absent)} there, {here.get(key, absent)} here"
+        f"{key}={there.get(key, 'absent')} there, "
+        f"{here.get(key, 'absent')} here"
         for key in sorted({*there, *here})
-        if there.get(key, absent) != here.get(key, absent)
+        if there.get(key) != here.get(key)
     ]
     if differing:
         raise ValueError(
@@ -100,6 +82,17 @@ def check_config(path, config):
             f"configuration: {'; '.join(differing)}. Take another "
             "`output_dir`, or the same configuration to go on."
         )
+
+
+def flatten(config, prefix=""):
+    """Returns the settings of a configuration by their dotted keys."""
+    flat = {}
+    for key in config:
+        if hasattr(config[key], "keys"):
+            flat |= flatten(config[key], f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = config[key]
+    return flat
 
 
 def wait_until_free(path, seconds):
@@ -132,13 +125,3 @@ def _acquire(path, timeout):
 
 def _as_json_types(config):
     return json.loads(json.dumps(config, allow_nan=False))
-
-
-def _flat(config, prefix=""):
-    flat = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = json.dumps(value)
-    return flat
