@@ -6,6 +6,7 @@ import tempfile
 import threading
 
 import numpy as np
+import tensorflow as tf
 
 from caltrain_tf import figures, files, training
 from caltrain_tf.experiments import figures as study_figures
@@ -84,9 +85,8 @@ def write(run, step, predictions, calibrators, results, model):
         panels[title] = (np.asarray(calibrator.transform(logits)), labels)
     figure = figures.reliability_diagrams(panels, from_logits=True)
     png = study_figures.save(figure, run.file("reliability.png"))
-    summaries = training.Summaries(run.file("summaries"))
-    summaries.image("reliability", png, step)
-    summaries.close()
+    with tf.summary.create_file_writer(run.file("summaries")).as_default():
+        tf.summary.image("reliability", tf.io.decode_png(png)[tf.newaxis], step)
     calibrated = calibrators["ts_sb_ece"].append_to(model)
     with tempfile.TemporaryDirectory() as folder:
         for name, network in (("model", model), ("calibrated", calibrated)):

@@ -15,7 +15,6 @@ from caltrain_tf import checks, files, training
 from caltrain_tf.experiments import config as settings
 from caltrain_tf.experiments import experiment, shift, tables
 from caltrain_tf.experiments.pool import Outcome, Run
-from caltrain_tf.training.logs import format_time
 
 
 def make_run(name, config, folder, flags=(), measured=None):
@@ -143,7 +142,8 @@ def do_runs(runs, pool, read=experiment.read_results, stream=None):
                 else:
                     results, seconds = read(run.folder), outcome.seconds
                     text = f"accuracy {results['accuracy']:.2%}, "
-                    text += f"ECE {results['ece']:.2%}, {format_time(seconds)}"
+                    took = tqdm.tqdm.format_interval(seconds)
+                    text += f"ECE {results['ece']:.2%}, {took}"
                 ended += 1
                 bar.update()
                 say(f"{run.name}: {text} ({ended}/{len(runs)})")

@@ -6,7 +6,6 @@ from caltrain_tf.interleaved import (
     warn_if_memorised,
 )
 from caltrain_tf.training.checkpoints import Preempted, restore_model
-from caltrain_tf.training.logs import MetricsLog, Summaries
 from caltrain_tf.training.run_folder import (
     RunFolder,
     check_config,
@@ -18,11 +17,9 @@ from caltrain_tf.training.trainer import NonFiniteLossError, Trainer
 
 __all__ = [
     "InterleavedModel",
-    "MetricsLog",
     "NonFiniteLossError",
     "Preempted",
     "RunFolder",
-    "Summaries",
     "Trainer",
     "WarmUpStepDecay",
     "check_config",

@@ -1,5 +1,6 @@
 """Logs of a run: `metrics.jsonl`, TensorBoard events and a progress bar."""
 
+import contextlib
 import json
 import math
 import sys
@@ -14,12 +15,8 @@ class MetricsLog:
     """Rows of values, in memory and in a file of JSON lines.
 
     The log holds no times, so that a resumed run has the same log as a run that
-    was never interrupted. Values that are not finite are written as null.
-
-    Args:
-        path: The file, or None to keep rows only in memory. The rows of an
-            existing file are read.
-        writes: Whether to write the file; only one of several workers may.
+    was never interrupted. Values that are not finite are written as null. Only
+    one of several workers `writes` the file; without a `path`, none does.
     """
 
     def __init__(self, path=None, writes=True):
@@ -52,58 +49,27 @@ class MetricsLog:
             files.write_text(self.path, "".join(map(_line, self.rows)))
 
 
-class Summaries:
-    """Writes TensorBoard events.
+@contextlib.contextmanager
+def summaries(folder, config):
+    """Has `tf.summary` write TensorBoard events, unless `folder` is None."""
+    if folder is None:
+        yield
+        return
+    lines = ["| setting | value |", "|---|---|"]
+    for key, value in config.items():
+        lines.append(f"| {key} | `{json.dumps(value)}` |")
+    writer = tf.summary.create_file_writer(folder)
+    with contextlib.closing(writer), writer.as_default():
+        tf.summary.text("hyperparameters", "\n".join(lines), step=0)
+        yield
 
-    Args:
-        folder: The folder of the events, or None to write nothing.
-    """
 
-    def __init__(self, folder=None):
-        self._writes = folder is not None
-        if self._writes:
-            self._writer = tf.summary.create_file_writer(folder)
-        else:
-            self._writer = tf.summary.create_noop_writer()
-
-    def scalars(self, values, step):
-        """Writes scalars by name."""
-        if not self._writes:
-            # Even a no-op writer takes a millisecond.
-            return
-        with self._writer.as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
-
-    def image(self, name, image, step):
-        """Writes the bytes of a PNG file, or an array of pixels.
-
-        Args:
-            name: Name of the image.
-            image: The bytes, or `(height, width, channels)` of uint8 or of
-                floats in [0, 1], with 1, 3 or 4 channels.
-            step: The step to which the image belongs.
-        """
-        if isinstance(image, bytes):
-            image = tf.io.decode_png(image)
-        with self._writer.as_default(step=step):
-            tf.summary.image(name, image[tf.newaxis])
-
-    def hyperparameters(self, config):
-        """Writes the configuration as a table."""
-        lines = ["| setting | value |", "|---|---|"]
-        for key, value in config.items():
-            lines.append(f"| {key} | `{json.dumps(value)}` |")
-        with self._writer.as_default(step=0):
-            tf.summary.text("hyperparameters", "\n".join(lines))
-
-    def flush(self):
-        """Writes buffered events, so that TensorBoard shows them."""
-        self._writer.flush()
-
-    def close(self):
-        """Closes the event file."""
-        self._writer.close()
+def write_scalars(values, step):
+    """Writes scalars by name to the events of `summaries`."""
+    # Even without events, `scalar` would take a millisecond.
+    if tf.summary.should_record_summaries():
+        for name, value in values.items():
+            tf.summary.scalar(name, value, step)
 
 
 def progress_bar(total_steps, first_step=0, shown=True):
@@ -121,35 +87,19 @@ def progress_bar(total_steps, first_step=0, shown=True):
     )
 
 
-def write_below(bar, text):
-    """Writes permanent lines, if the bar is shown."""
-    if bar.disable:
-        return
-    if sys.stderr.isatty():
-        bar.write(text, file=sys.stderr)
-    else:
-        print(text, file=sys.stderr)
-
-
-def epoch_text(row, epochs):
-    """Returns an epoch's row as text, without the parts of the loss."""
+def show_epoch(bar, row, epochs):
+    """Writes an epoch's row, without the parts of the loss, above the bar."""
     groups = {}
     for key, value in row.items():
         group, _, name = key.partition("/")
         if name and not name.endswith(("_loss", "_rate")):
             groups.setdefault(group, []).append(f"{name} {value:.4f}")
     lines = [f"  {group}: {', '.join(groups[group])}" for group in groups]
-    return "\n".join([f"epoch {row['epoch']}/{epochs}", *lines])
-
-
-def format_time(seconds):
-    """Returns seconds as a short text: 59s, 1m01s or 26h00m."""
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds}s"
-    if seconds < 3600:
-        return f"{seconds // 60}m{seconds % 60:02d}s"
-    return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
+    text = "\n".join([f"epoch {row['epoch']}/{epochs}", *lines])
+    if not bar.disable and sys.stderr.isatty():
+        bar.write(text, file=sys.stderr)
+    elif not bar.disable:
+        print(text, file=sys.stderr)
 
 
 def _line(row):

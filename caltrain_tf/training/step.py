@@ -4,6 +4,7 @@ Everything here runs on one replica, inside `strategy.run`; `trainer.py`
 contains the loop around it.
 """
 
+import dataclasses
 import inspect
 import operator
 
@@ -16,6 +17,7 @@ from caltrain_tf.training.strategy import is_multi_worker
 _SEED_STRIDE = 1_000_003
 
 
+@dataclasses.dataclass(eq=False)
 class Step:
     """Training, evaluation and prediction on one replica's part of a batch.
 
@@ -30,49 +32,37 @@ class Step:
     here. The arguments are those of `Trainer`.
     """
 
-    def __init__(
-        self,
-        model,
-        loss,
-        optimizer,
-        *,
-        l2=0.0,
-        l2_on=None,
-        clip_norm=None,
-        jit_compile=True,
-        train_metrics=(),
-        eval_metrics=(),
-    ):
-        self.model = model
-        self.loss = loss
-        self.optimizer = optimizer
-        self.l2 = l2
-        self.l2_on = l2_on
-        self.clip_norm = clip_norm
-        self.train_metrics = train_metrics
-        self.eval_metrics = eval_metrics
+    model: keras.Model
+    loss: keras.losses.Loss
+    optimizer: keras.optimizers.Optimizer
+    l2: float
+    l2_on: tuple | None
+    clip_norm: float | None
+    jit_compile: bool
+    train_metrics: list
+    eval_metrics: list
+
+    def __post_init__(self):
+        """Names the terms, and compiles what XLA can compile."""
         self.scales_loss = isinstance(
-            optimizer, keras.optimizers.LossScaleOptimizer
+            self.optimizer, keras.optimizers.LossScaleOptimizer
         )
-        self.has_parts = hasattr(loss, "terms")
+        self.has_parts = hasattr(self.loss, "terms")
         parts = ("primary_loss", "secondary_loss") if self.has_parts else ()
         self.eval_names = ("loss", *parts)
-        self.names = (*self.eval_names, *(("l2_loss",) if l2 else ()))
-        parameters = inspect.signature(model.call).parameters.values()
-        self.takes_training = any(
-            parameter.name == "training"
-            or parameter.kind is parameter.VAR_KEYWORD
-            for parameter in parameters
-        )
-        self.compiled_part = compiled_part(model, loss, jit_compile)
+        self.names = (*self.eval_names, *(("l2_loss",) if self.l2 else ()))
+        # As in Keras' `fit`.
+        parameters = inspect.signature(self.model.call).parameters
+        self.takes_training = "training" in parameters
+        part = compiled_part(self.model, self.loss, self.jit_compile)
         self._infer = self._forward
-        if self.compiled_part in ("forward", "gradients"):
+        if part in ("forward", "gradients"):
             self._infer = _compiled(self._forward)
-        if self.compiled_part == "forward":
+        if part == "forward":
             self._forward = self._infer
-        elif self.compiled_part == "gradients":
+        elif part == "gradients":
             self._gradients = _compiled(self._gradients)
-        elif self.compiled_part == "step":
+        elif part == "step":
             self.train = _compiled(self.train)
             self.evaluate = _compiled(self.evaluate)
             self.predict = _compiled(self.predict)

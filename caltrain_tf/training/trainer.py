@@ -169,7 +169,6 @@ class Trainer:
         checkpoint_every_steps=None,
         checkpoint_every_seconds=600,
         profile_steps=None,
-        on_epoch_end=None,
         verbose=True,
     ):
         """Trains, or resumes from the newest checkpoint of the run's folder.
@@ -224,8 +223,6 @@ class Trainer:
             profile_steps: `(first, last)`: TensorFlow's profiler records the
                 steps from `first` up to but not including `last`, counted from
                 0 over the whole run, for TensorBoard. It needs a `run`.
-            on_epoch_end: Called with the epoch's row and the `Summaries`,
-                before the row is written.
             verbose: Whether to show progress.
 
         Returns:
@@ -267,9 +264,7 @@ class Trainer:
                 run = stack.enter_context(RunFolder(run, config, chief))
             log = logs.MetricsLog(run and run.file("metrics.jsonl"), chief)
             events = run.file("summaries") if run and chief else None
-            summaries = logs.Summaries(events)
-            stack.callback(summaries.close)
-            summaries.hyperparameters(run.config if run else {})
+            stack.enter_context(logs.summaries(events, run and run.config))
             checkpoints = self._open_checkpoints(run, keep, chief)
             stack.callback(checkpoints.close)
             position = checkpoints.position
@@ -316,7 +311,7 @@ class Trainer:
                         seconds = (time.monotonic() - start) / count
                         done += count
                         position.advance(phase.name, count, terms)
-                        _show(bar, summaries, phase.name, terms, position.step)
+                        _show(bar, phase.name, terms, position.step)
 
                         # Workers differ in their clocks and signals, but they
                         # have to do the same.
@@ -351,11 +346,9 @@ class Trainer:
                     if best is not None:
                         checks.choice("best", best, row)
                 scalars = {key: row[key] for key in row if "/" in key}
-                summaries.scalars(scalars, row["step"])
-                if on_epoch_end is not None:
-                    on_epoch_end(row, summaries)
-                summaries.flush()
-                logs.write_below(bar, logs.epoch_text(row, epochs))
+                logs.write_scalars(scalars, row["step"])
+                tf.summary.flush()
+                logs.show_epoch(bar, row, epochs)
                 if best in row and row[best] < log.lowest(best):
                     checkpoints.save_best()
                 log.append(row)
@@ -436,12 +429,12 @@ class Trainer:
                 self.model,
                 loss,
                 self.optimizer,
-                l2=self.l2,
-                l2_on=self.l2_on,
-                clip_norm=self.clip_norm,
-                jit_compile=self.jit_compile,
-                train_metrics=train_metrics,
-                eval_metrics=self.eval_metrics,
+                self.l2,
+                self.l2_on,
+                self.clip_norm,
+                self.jit_compile,
+                train_metrics,
+                self.eval_metrics,
             )
         # As in Keras, AutoGraph converts only the loop over steps. Converting
         # losses and metrics would take seconds before the first step.
@@ -650,7 +643,7 @@ class _Profiler(contextlib.ExitStack):
         return min(later, default=math.inf)
 
 
-def _show(bar, summaries, phase, terms, step):
+def _show(bar, phase, terms, step):
     """Shows the means of the loss terms of an execution."""
     means = {name: float(np.mean(values)) for name, values in terms.items()}
     bar.set_postfix(means, refresh=False)
@@ -658,7 +651,7 @@ def _show(bar, summaries, phase, terms, step):
     scalars = _prefixed(f"batch/{phase}", means)
     if not bar.disable and bar.format_dict["rate"]:
         scalars["batch/steps_per_second"] = bar.format_dict["rate"]
-    summaries.scalars(scalars, step)
+    logs.write_scalars(scalars, step)
 
 
 def _prefixed(prefix, values):

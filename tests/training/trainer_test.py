@@ -220,17 +220,14 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
 def test_measures_see_all_predictions_and_pick_the_best(tmp_path):
     trained = tiny.trainer(make_network=_network)
     values = iter([float("nan"), 1.0, 2.0])
-    seen, after = [], {}
+    seen, after = [], []
 
     def measure(outputs, labels):
         seen.append((outputs, labels))
+        after.append(tiny.weights(trained))
         return {"mine": next(values), "rows": float(len(labels))}
 
-    def remember(row, summaries):
-        del summaries
-        after[row["step"]] = tiny.weights(trained)
-
-    def fit(trainer, **options):
+    def fit(trainer):
         return trainer.fit(
             tiny.dataset(32),
             3,
@@ -242,10 +239,9 @@ def test_measures_see_all_predictions_and_pick_the_best(tmp_path):
             best="calibration/mine",
             run=tmp_path,
             verbose=False,
-            **options,
         )
 
-    rows = fit(trained, on_epoch_end=remember)
+    rows = fit(trained)
     assert [row["calibration/mine"] for row in rows[1:]] == [1.0, 2.0]
     assert all(row["calibration/rows"] == 21 for row in rows)
     assert "test/mine" not in rows[0]
@@ -255,12 +251,12 @@ def test_measures_see_all_predictions_and_pick_the_best(tmp_path):
         outputs, trained.predict(tiny.dataset(21, 8, drop_remainder=False))
     )
     assert trained.restore_best(tmp_path) == 4
-    for left, right in zip(after[4], tiny.weights(trained), strict=True):
+    for left, right in zip(after[1], tiny.weights(trained), strict=True):
         np.testing.assert_array_equal(left, right)
     # After the end nothing is measured, and the best is still the best.
     again = tiny.trainer(make_network=_network)
     assert fit(again)[1:] == rows[1:] and len(seen) == 3
-    for left, right in zip(after[6], tiny.weights(again), strict=True):
+    for left, right in zip(after[2], tiny.weights(again), strict=True):
         np.testing.assert_array_equal(left, right)
     assert again.restore_best(ct.training.RunFolder(tmp_path)) == 4
     tiny.assert_same_weights(again, trained)
@@ -269,11 +265,6 @@ def test_measures_see_all_predictions_and_pick_the_best(tmp_path):
 def test_writes_what_a_run_has(tmp_path):
     accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
     trained = tiny.trainer(metrics=[accuracy])
-
-    def draw(row, summaries):
-        image = np.zeros((4, 6, 3), "uint8")
-        summaries.image("reliability", image, row["step"])
-
     rows = trained.fit(
         tiny.dataset(32),
         2,
@@ -281,7 +272,6 @@ def test_writes_what_a_run_has(tmp_path):
         evaluate_every=2,
         run=tmp_path,
         config={"seed": 1},
-        on_epoch_end=draw,
         verbose=False,
     )
     assert json.loads((tmp_path / "config.json").read_text()) == {"seed": 1}
@@ -297,7 +287,7 @@ def test_writes_what_a_run_has(tmp_path):
         path = str(tmp_path / "summaries" / name)
         for event in tf.compat.v1.train.summary_iterator(path):
             tags.update(value.tag for value in event.summary.value)
-    assert {"train/loss", "reliability", "hyperparameters"} <= tags
+    assert {"train/loss", "batch/train/loss", "hyperparameters"} <= tags
 
 
 def test_a_window_is_profiled(tmp_path, monkeypatch):
