@@ -1,7 +1,4 @@
 import hashlib
-import socket
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -294,63 +291,6 @@ def test_the_order_of_an_epoch_stays_what_it_is():
     ]
     assert orders[0].tolist() == [7, 0, 5, 4, 6, 2, 3, 1]
     assert all((order != orders[0]).any() for order in orders[1:])
-
-
-def test_another_process_reads_what_is_built_on_it(tmp_path):
-    """A worker over gRPC, as `--tpu=<name>` has: nothing is captured here."""
-    script = tmp_path / "worker.py"
-    script.write_text(
-        "import socket, sys, numpy as np, tensorflow as tf\n"
-        "import caltrain_tf as ct\n"
-        "cluster = {'worker': [sys.argv[1]], 'chief': [sys.argv[2]]}\n"
-        "if sys.argv[3] == 'worker':\n"
-        "    tf.distribute.Server(cluster, 'worker', 0).join()\n"
-        "tf.config.experimental_connect_to_cluster(\n"
-        "    tf.train.ClusterSpec(cluster), 'chief', 0)\n"
-        "device = '/job:worker/task:0/device:CPU:0'\n"
-        "strategy = tf.distribute.OneDeviceStrategy(device)\n"
-        "data = ct.data.get('digits', dtype='uint8')\n"
-        "build = data.train_input(64, seed=1)\n"
-        "step = tf.function(lambda x, y: (tf.identity(x), tf.identity(y)))\n"
-        "examples = data._load(data._parts['train'])\n"
-        "copies = []\n"
-        "for epoch in (2, 3):\n"
-        "    batches = strategy.distribute_datasets_from_function(\n"
-        "        lambda context: build(epoch, context, first_step=10))\n"
-        "    expected = data.train_batches(\n"
-        "        64, seed=1, epoch=epoch, first_step=10)\n"
-        "    for (x, y), batch in zip(expected, batches, strict=True):\n"
-        "        images, labels = strategy.run(step, args=batch)\n"
-        "        assert 'worker' in images.device, images.device\n"
-        "        np.testing.assert_array_equal(x, images)\n"
-        "        np.testing.assert_array_equal(y, labels)\n"
-        "    copies.append([images for host, (images, _) in\n"
-        "        examples._copies.items() if 'worker' in host])\n"
-        # The images went to the worker once, and stayed there.
-        "((first,), (second,)) = copies\n"
-        "assert first is second and 'worker' in first.device\n"
-        "print('the same')\n"
-    )
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            ports.append(f"localhost:{free.getsockname()[1]}")
-    command = [sys.executable, str(script), *ports]
-    worker = subprocess.Popen(
-        [*command, "worker"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        done = subprocess.run(
-            [*command, "chief"], capture_output=True, text=True, timeout=300
-        )
-    finally:
-        worker.kill()
-        worker.wait()
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout == "the same\n"
 
 
 def one_by_one(images, shifts, flips, max_shift):

@@ -24,8 +24,30 @@ def main():
     hosts = [
         f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in range(2)
     ]
+    read(hosts[0])
     train(hosts[0])
     trace(hosts)
+
+
+def read(device):
+    """Images in memory are sent to a host once, not for every epoch."""
+    strategy = tf.distribute.OneDeviceStrategy(device)
+    data = ct.data.get("digits", dtype="uint8")
+    build = data.train_input(64, seed=1)
+    examples = data._load(data._parts["train"])
+    copies = []
+    for epoch in (2, 3):
+        batches = strategy.distribute_datasets_from_function(
+            lambda context, epoch=epoch: build(epoch, context, first_step=10)
+        )
+        expected = data.train_batches(64, seed=1, epoch=epoch, first_step=10)
+        for batch, distributed in zip(expected, batches, strict=True):
+            for column, values in zip(batch, distributed, strict=True):
+                assert values.device == device
+                np.testing.assert_array_equal(column, values)
+        copies.append(examples._copies[device])
+    assert copies[0] is copies[1]
+    assert copies[0][0].device == device
 
 
 def train(device):
