@@ -77,28 +77,22 @@ def reliability_diagram(
         >>> figure = ct.figures.reliability_diagram(probs, [0, 0, 1, 0])
         >>> figure.savefig("reliability.png")  # doctest: +SKIP
     """
-    arguments = probs, labels, from_logits, multi_label, ignore_class
     read = inputs.top_labels
     if checks.flag("positive", positive):
         read = binned.positives
-    confidence, correct, weight = read(*arguments, sample_weight)
-    checks.count("num_bins", num_bins)
-    binning = "equal_width" if positive else "equal_mass"
-    error = binned.error_of_confidence(
-        confidence, correct, num_bins, binning=binning, weight=weight
+    outcome = read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    edges = binned.inner_edges(confidence, num_bins, "equal_width")
-    bins = binned.fill_bins(confidence, correct, edges, weight)
-    # The number of predictions, regardless of their weights.
-    counts = np.bincount(
-        binned.bin_indices(confidence, edges), minlength=num_bins
-    )
-    curve = binned.ReliabilityCurve(bins.confidence, bins.accuracy, bins.mass)
     own_figure = ax is None
     if own_figure:
         (ax,) = new_axes(1)
-    text = f"ECE {100 * error:.2f}% ({binning.replace('_', ' ')})"
-    draw(ax, curve, counts, title, text)
+    _draw_outcome(
+        ax,
+        outcome,
+        title,
+        num_bins,
+        "equal_width" if positive else "equal_mass",
+    )
     if positive:
         ax.set_ylabel("Share of class 1")
         ax.child_axes[0].set_xlabel("Probability of class 1")
@@ -143,12 +137,11 @@ def reliability_diagrams(predictions, num_bins=15, from_logits=False):
             "`predictions` must hold at least one pair. "
             f"Received: predictions={predictions!r}"
         )
-    axes = new_axes(len(predictions))
-    for ax, (title, pair) in zip(axes, predictions.items(), strict=True):
-        reliability_diagram(*pair, num_bins, from_logits, ax, title)
-        ax.get_legend().remove()
-    draw_legend(axes[0].figure)
-    return axes[0].figure
+    outcomes = [
+        (title, inputs.top_labels(*pair, from_logits))
+        for title, pair in predictions.items()
+    ]
+    return draw_outcomes(outcomes, num_bins)
 
 
 def group_reliability(
@@ -189,35 +182,52 @@ def group_reliability(
         ['all (4)', 'old (1)', 'young (3)']
     """
     columns = checks.count("columns", columns)
-    examples = inputs.read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    arguments = (
+        probs,
+        labels,
+        from_logits,
+        multi_label,
+        ignore_class,
+        sample_weight,
     )
-    rows = subsets.rows_of_groups(examples, groups)
+    rows = subsets.rows_of_groups(inputs.read(*arguments), groups)
     if len(rows) > _MOST_GROUPS:
         raise ValueError(
             f"`groups` must hold at most {_MOST_GROUPS} different ones. "
             f"Received: {len(rows)}"
         )
-    probs, labels = examples.whole()
-    parts = [("all", slice(None))]
-    parts += [
-        (subsets.group_text(group), index) for group, index in rows.items()
-    ]
-    axes = new_axes(len(parts), columns)
-    for ax, (name, index) in zip(axes, parts, strict=True):
-        weight = examples.weight
-        reliability_diagram(
-            probs[index],
-            labels[index],
-            num_bins,
-            from_logits,
-            ax,
-            f"{name} ({len(labels[index]):,})",
-            sample_weight=weight if weight is None else weight[index],
-        )
-        ax.get_legend().remove()
+    everything = inputs.top_labels(*arguments)
+    outcomes = [(f"all ({len(everything[0]):,})", everything)]
+    for group, index in rows.items():
+        outcome = [x if x is None else x[index] for x in everything]
+        title = f"{subsets.group_text(group)} ({len(index):,})"
+        outcomes.append((title, outcome))
+    return draw_outcomes(outcomes, num_bins, columns)
+
+
+def draw_outcomes(outcomes, num_bins=15, columns=None):
+    """Draws a diagram of each title and what `inputs.top_labels` returned."""
+    axes = new_axes(len(outcomes), columns)
+    for ax, (title, outcome) in zip(axes, outcomes, strict=True):
+        _draw_outcome(ax, outcome, title, num_bins, "equal_mass")
     draw_legend(axes[0].figure)
     return axes[0].figure
+
+
+def _draw_outcome(ax, outcome, title, num_bins, binning):
+    confidence, correct, weight = outcome
+    error = binned.error_of_confidence(
+        confidence, correct, num_bins, binning=binning, weight=weight
+    )
+    edges = binned.inner_edges(confidence, num_bins, "equal_width")
+    bins = binned.fill_bins(confidence, correct, edges, weight)
+    # The number of predictions, regardless of their weights.
+    counts = np.bincount(
+        binned.bin_indices(confidence, edges), minlength=num_bins
+    )
+    curve = binned.ReliabilityCurve(bins.confidence, bins.accuracy, bins.mass)
+    text = f"ECE {100 * error:.2f}% ({binning.replace('_', ' ')})"
+    draw(ax, curve, counts, title, text)
 
 
 def new_axes(count, columns=None, width=3.0):
