@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import itertools
 import warnings
 
 import numpy as np
@@ -15,6 +16,8 @@ from caltrain_tf.metrics import binned, decomposition, scores, subsets
 LEVEL = 0.05
 # Rows of the tables of classes and groups that are printed.
 MOST_ROWS = 5
+# How many times more one direction must weigh to be the verdict.
+MOST = 3
 
 
 def diagnose(
@@ -48,9 +51,7 @@ def diagnose(
     Use examples that the classifier was not trained on.
 
     Args:
-        probs: Probabilities, or logits, `(..., K)`; `(N,)` or `(..., 1)` for
-            class 1 of a binary problem.
-        labels: Class ids `(...)`, or one-hot rows `(..., K)`.
+        probs, labels: As in `metrics.calibration_error`.
         from_logits: Whether `probs` holds logits.
         groups: The group of each example, `(...)` or of its first axes.
         class_names: The names of the classes; by default their ids.
@@ -58,9 +59,7 @@ def diagnose(
         num_draws: Number of sets of labels that are drawn for the test, and of
             bootstrap samples.
         seed: Seed of draws, samples and folds.
-        multi_label: Whether the columns are binary problems, to be pooled.
-        ignore_class: The label of examples that are ignored.
-        sample_weight: Weights of shape `(...)`, or of its first axes.
+        multi_label, ignore_class, sample_weight: As in the metrics.
 
     Returns:
         A `Diagnosis`, which prints.
@@ -69,7 +68,7 @@ def diagnose(
         >>> import numpy as np
         >>> import caltrain_tf as ct
         >>> rng = np.random.default_rng(0)
-        >>> logits = 2 * rng.normal(size=(2000, 3))
+        >>> logits = 2 * rng.normal(size=(500, 3))
         >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
         >>> print(ct.diagnose(2 * logits, labels, from_logits=True))
         Not calibrated: over-confident (p = 0.001).
@@ -100,34 +99,25 @@ def diagnose(
             f"`class_names` must be {num_classes} names. "
             f"Received: {len(class_names)}"
         )
-    test = decomposition.compare_with_chance(
-        confidence, correct, weight, "ece", num_draws, seed, num_bins
-    )
+
+    def compare_with_chance(p, hits):
+        return decomposition.compare_with_chance(
+            p, hits, weight, "ece", num_draws, seed, num_bins
+        )
+
+    test = compare_with_chance(confidence, correct)
     # The probability of class 1, or else the confidence of the predicted class.
     p, hits, _ = decomposition.outcomes(*arguments)
-    p_value = test.p_value
-    if num_classes == 2:
-        p_value = decomposition.compare_with_chance(
-            p, hits, weight, "ece", num_draws, seed, num_bins
-        ).p_value
-    index = np.digitize(p, binned.inner_edges(p, num_bins, "equal_mass"))
-    rows = {
-        "classes": {
-            str(class_names[k]): np.flatnonzero(predicted == k)
-            for k in np.unique(predicted)
-        },
-        "groups": {},
-    }
+    judged = test if num_classes > 2 else compare_with_chance(p, hits)
+    by_class = [
+        (str(class_names[k]), predicted == k) for k in np.unique(predicted)
+    ]
+    by_group = []
     if groups is not None:
-        rows["groups"] = {
-            subsets.group_text(group): index
-            for group, index in subsets.rows_of_groups(examples, groups).items()
-        }
-    tables = {
-        kind: _gaps(parts, confidence, correct, weight)
-        for kind, parts in rows.items()
-    }
-    ranges = {k: np.flatnonzero(index == k) for k in np.unique(index)}
+        by_group = [
+            (subsets.group_text(group), rows)
+            for group, rows in subsets.rows_of_groups(examples, groups).items()
+        ]
     return Diagnosis(
         num_examples=len(correct),
         num_classes=num_classes,
@@ -141,11 +131,11 @@ def diagnose(
         },
         ece=test.value,
         ece_if_calibrated=test.expected,
-        p_value=p_value,
+        p_value=judged.p_value,
         **_recalibrated(examples, not from_logits, num_bins, num_draws, seed),
-        ranges=_merged(_gaps(ranges, p, hits, weight), ranges, p),
-        classes=tables["classes"],
-        groups=tables["groups"],
+        ranges=_ranges(p, hits, weight, num_bins),
+        classes=_worst_first(_gaps(by_class, confidence, correct, weight)),
+        groups=_worst_first(_gaps(by_group, confidence, correct, weight)),
         outcome=(confidence, correct, weight),
     )
 
@@ -171,8 +161,9 @@ class Diagnosis:
         ranges: List of dicts, the ranges of confidence with a significant gap.
         classes: List of dicts by predicted class, the largest gap first.
         groups: List of dicts by group, the largest gap first.
-        remedy: Dict of the calibrator that `AutoCalibration` chooses, why, and
-            of the out-of-fold NLL and ECE before and after it.
+        remedy: Dict of the calibrator that `AutoCalibration` chooses, why, of
+            the out-of-fold NLL and ECE before and after it, and of whether the
+            NLL falls by more than chance.
     """
 
     num_examples: int
@@ -201,22 +192,29 @@ class Diagnosis:
     @property
     def direction(self):
         """Such as `"over-confident"`; empty if it is calibrated."""
-        signs = {each["gap"] > 0 for each in self.ranges}
-        if not signs and self.is_calibrated:
+        if not self.ranges and self.is_calibrated:
             return ""
-        if self.num_classes == 2 and len(signs) == 1:
-            low = min(each["low"] for each in self.ranges)
-            high = max(each["high"] for each in self.ranges)
+        over, under = (
+            sum(max(sign * row["gap"], 0) * row["count"] for row in self.ranges)
+            for sign in (1, -1)
+        )
+        if self.num_classes == 2 and (over == 0) != (under == 0):
+            low = min(row["low"] for row in self.ranges)
+            high = max(row["high"] for row in self.ranges)
             if low < 0.5 < high:
-                side = "high" if signs.pop() else "low"
+                side = "high" if over else "low"
                 return f"probabilities of class 1 are too {side}"
             # A high probability of class 1 is confident above 0.5 only.
-            signs = {sign == (low > 0.5) for sign in signs}
-        elif self.num_classes == 2 or not signs:
-            signs = {self.confidence > self.accuracy}
-        if len(signs) == 2:
-            return "over- and under-confident, in different ranges"
-        return "over-confident" if signs.pop() else "under-confident"
+            over, under = (over, under) if low > 0.5 else (under, over)
+        elif self.num_classes == 2 or not self.ranges:
+            gap = self.confidence - self.accuracy
+            over, under = max(gap, 0), max(-gap, 0)
+        larger = "over-confident" if over > under else "under-confident"
+        if min(over, under) == 0:
+            return larger
+        if max(over, under) > MOST * min(over, under):
+            return f"mostly {larger}"
+        return "over- and under-confident, in different ranges"
 
     @property
     def verdict(self):
@@ -228,16 +226,21 @@ class Diagnosis:
     @property
     def advice(self):
         """The last sentence."""
-        remedy = self.remedy
-        gain = (
-            f"out of fold, NLL {remedy['nll_before']:.4f} becomes "
-            f"{remedy['nll_after']:.4f} and debiased ECE "
-            f"{remedy['ece_before']:.4f} becomes {remedy['ece_after']:.4f}"
-        )
+        remedy, name = self.remedy, self.remedy["calibrator"]
         if remedy["choice"] == "none":
             return f"Do nothing: {remedy['reason']}"
-        fit = f"Fit {remedy['calibrator']} (`ct.posthoc.AutoCalibration`)"
-        return f"{fit}: {gain}."
+        nll = (
+            f"out of fold, NLL {remedy['nll_before']:.4f} becomes "
+            f"{remedy['nll_after']:.4f}"
+        )
+        if self.is_calibrated and not remedy["gain_is_clear"]:
+            return f"Do nothing: with {name}, {nll}, which may be chance."
+        rises = remedy["ece_after"] > remedy["ece_before"]
+        return (
+            f"Fit {name} (`ct.posthoc.AutoCalibration`): {nll} "
+            f"{'but' if rises else 'and'} debiased ECE "
+            f"{remedy['ece_before']:.4f} becomes {remedy['ece_after']:.4f}."
+        )
 
     def to_dict(self):
         """Returns the numbers and the text as a dict for JSON."""
@@ -256,35 +259,24 @@ class Diagnosis:
 
     def figure(self):
         """Returns a reliability diagram, a `matplotlib.figure.Figure`."""
-        from caltrain_tf import figures
+        from caltrain_tf.figures import reliability
 
-        confidence, correct, weight = self.outcome
-        # The predicted class is class 0, and the others share the rest.
-        rest = (1 - confidence) / (self.num_classes - 1)
-        probs = np.stack([confidence, *[rest] * (self.num_classes - 1)], axis=1)
-        return figures.reliability_diagram(
-            probs,
-            np.where(correct, 0, 1),
-            sample_weight=weight,
-            title=None if self.is_calibrated else self.direction.split(",")[0],
-        )
+        title = None if self.is_calibrated else self.direction.split(",")[0]
+        return reliability.draw_outcomes([(title, self.outcome)])
 
     def _lines(self):
         """Pairs of a heading and its text."""
         low, high = self.ece_interval
-        yield (
-            "Examples",
-            f"{self.num_examples:,} of {self.num_classes} classes",
-        )
-        yield (
-            "Accuracy",
-            f"{self.accuracy:.4f}, mean confidence {self.confidence:.4f}",
-        )
+        binary = self.num_classes == 2
+        count = f"{self.num_examples:,} of {self.num_classes} classes"
+        yield "Examples", count
+        mean = f"mean confidence {self.confidence:.4f}"
+        yield "Accuracy", f"{self.accuracy:.4f}, {mean}"
         yield "NLL, Brier score", f"{self.nll:.4f}, {self.brier:.4f}"
-        for score, parts in self.parts.items():
-            kind = "predicted class" if self.num_classes > 2 else "class 1"
+        for score, name in (("nll", "NLL"), ("brier", "Brier score")):
+            parts = self.parts[score]
             yield (
-                f"{score} of the {kind}",
+                f"{name} of {'class 1' if binary else 'the predicted class'}",
                 f"{parts['score']:.4f} = "
                 f"{parts['miscalibration']:.4f} miscalibration - "
                 f"{parts['discrimination']:.4f} discrimination + "
@@ -295,18 +287,21 @@ class Diagnosis:
             f"{self.ece:.4f}; by chance {self.ece_if_calibrated:.4f}; "
             f"debiased {self.ece_debiased:.4f} [{low:.4f}, {high:.4f}]",
         )
-        binary = self.num_classes == 2
-        for each in self.ranges:
+        for row in self.ranges:
             head = "Probability of 1," if binary else "Confidence"
-            yield f"{head} {each['name']}", _gap_text(each, binary)
-        for kind, table in (("class", self.classes), ("group", self.groups)):
-            clear = [each for each in table if each["p_value"] < LEVEL]
-            for each in clear[:MOST_ROWS]:
-                head = "Predicted class" if kind == "class" else "Group"
-                yield f"{head} {each['name']}", _gap_text(each)
+            yield f"{head} {row['name']}", _gap_text(row, binary)
+        for plural, head, table in (
+            ("Predicted classes", "Predicted class", self.classes),
+            ("Groups", "Group", self.groups),
+        ):
+            clear = [row for row in table if row["p_value"] < LEVEL]
             if table and not clear:
-                plural = "classes" if kind == "class" else "groups"
-                yield plural.capitalize(), f"none of {len(table)} stands out"
+                yield plural, f"none of {len(table)} stands out"
+            for row in clear[:MOST_ROWS]:
+                yield f"{head} {row['name']}", _gap_text(row)
+            if len(clear) > MOST_ROWS:
+                count = f"{len(clear)} of {len(table)} stand out"
+                yield plural, f"{count}, of which these {MOST_ROWS} the most"
 
     def __str__(self):
         """Returns the text."""
@@ -338,17 +333,21 @@ def _gap_text(row, of_class_1=False):
 
 
 def _gaps(parts, confidence, correct, weight):
-    """Rows of confidence, accuracy and their gap, the largest first."""
+    """A row of confidence, accuracy and their gap for each name and part."""
     from caltrain_tf.posthoc.compare import holm
 
     weight = np.ones(len(correct)) if weight is None else weight
     table = [
         _gap(name, confidence[rows], correct[rows], weight[rows])
-        for name, rows in parts.items()
+        for name, rows in parts
     ]
     p_values = holm([row["p_value"] for row in table])
     for row, p_value in zip(table, p_values, strict=True):
         row["p_value"] = float(p_value)
+    return table
+
+
+def _worst_first(table):
     return sorted(
         table, key=lambda row: (row["p_value"] >= LEVEL, -abs(row["gap"]))
     )
@@ -387,43 +386,24 @@ def _gap(name, confidence, correct, weight):
     }
 
 
-def _merged(table, rows, confidence):
-    """Significant ranges, neighbours of the same sign as one."""
-    clear = sorted(
-        (row for row in table if row["p_value"] < LEVEL),
-        key=lambda row: row["name"],
-    )
-    merged = []
-    for row in clear:
-        last = merged[-1][-1] if merged else None
-        if (
-            last is not None
-            and row["name"] == last["name"] + 1
-            and np.sign(row["gap"]) == np.sign(last["gap"])
-        ):
-            merged[-1].append(row)
-        else:
-            merged.append([row])
+def _ranges(p, hits, weight, num_bins):
+    """Rows of bins with a significant gap; neighbours of one sign are one."""
+    edges = binned.inner_edges(p, num_bins, "equal_mass", weight)
+    # Ties may leave bins empty.
+    _, index = np.unique(binned.bin_indices(p, edges), return_inverse=True)
+    bins = [(k, index == k) for k in range(index.max() + 1)]
+    table = _gaps(bins, p, hits, weight)
+    signs = [(row["p_value"] < LEVEL) * np.sign(row["gap"]) for row in table]
     found = []
-    for group in merged:
-        count = [row["count"] for row in group]
-        inside = np.concatenate([rows[row["name"]] for row in group])
-        low, high = confidence[inside].min(), confidence[inside].max()
-        found.append(
-            {
-                "name": f"{low:.4f} to {high:.4f}",
-                "low": float(low),
-                "high": float(high),
-                "count": sum(count),
-                **{
-                    key: float(
-                        np.average([row[key] for row in group], weights=count)
-                    )
-                    for key in ("confidence", "accuracy", "gap")
-                },
-                "p_value": min(row["p_value"] for row in group),
-            }
-        )
+    for sign, run in itertools.groupby(table, lambda row: signs[row["name"]]):
+        run = list(run)
+        if sign == 0:
+            continue
+        inside = np.isin(index, [row["name"] for row in run])
+        low, high = float(p[inside].min()), float(p[inside].max())
+        (row,) = _gaps([(f"{low:.4f} to {high:.4f}", inside)], p, hits, weight)
+        row["p_value"] = min(row["p_value"] for row in run)
+        found.append(row | {"low": low, "high": high})
     return found
 
 
@@ -445,10 +425,11 @@ def _recalibrated(examples, from_probs, num_bins, num_samples, seed):
                 weights,
                 base.folds(labels, min(5, len(labels)), seed),
             )
-    before, after = (
-        measure(each, labels, weights, num_bins, num_samples, seed)[0]
+    (before, drawn_before), (after, drawn_after) = (
+        measure(each, labels, weights, num_bins, num_samples, seed)
         for each in (logits, calibrated)
     )
+    change_of_nll = (drawn_after - drawn_before)[1:, 0]
     return {
         "ece_debiased": before["ece"].value,
         "ece_interval": before["ece"].interval,
@@ -460,5 +441,6 @@ def _recalibrated(examples, from_probs, num_bins, num_samples, seed):
             "nll_after": after["nll"].value,
             "ece_before": before["ece"].value,
             "ece_after": after["ece"].value,
+            "gain_is_clear": bool(np.quantile(change_of_nll, 0.975) < 0),
         },
     }
