@@ -41,10 +41,7 @@ class AutoCalibration(base.Calibrator):
 
     Args:
         cv: Number of folds.
-        from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
+        from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
         choice_: The name of the chosen calibrator, as above.
@@ -155,12 +152,9 @@ def candidates(num_examples, num_classes):
 
 
 def choose(losses, weights):
-    """The name to choose, the mean losses, and why.
+    """The name to choose, the mean losses by name, and why.
 
-    Args:
-        losses: Dict from names, those to prefer first, to losses `(n,)`; the
-            last one is `"none"`.
-        weights: Weights `(n,)` that sum to 1.
+    `losses` are `(n,)` by name, those to prefer first. Weights sum to 1.
     """
     means = {name: float(weights @ each) for name, each in losses.items()}
     others = [name for name in losses if name != NOTHING]

@@ -6,6 +6,7 @@ import warnings
 
 import keras
 import numpy as np
+import threadpoolctl
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -85,7 +86,7 @@ class PostHoc(BaseEstimator):
     fitted_names = ()
     takes_batches = False
 
-    def __init__(self, from_probs, multi_label, ignore_class):
+    def __init__(self, from_probs=False, multi_label=False, ignore_class=None):
         self.from_probs = checks.flag("from_probs", from_probs)
         self.multi_label = checks.flag("multi_label", multi_label)
         self.ignore_class = checks.ignore_class(ignore_class)
@@ -122,7 +123,9 @@ class PostHoc(BaseEstimator):
         else:
             examples = self._read(logits, labels, sample_weight)
             data = Data(lambda: [examples], self.from_probs)
-        self._fit(data)
+        # On a busy machine, threads of BLAS wait for each other.
+        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+            self._fit(data)
         self.num_classes_ = data.num_classes
         return self
 
@@ -217,8 +220,6 @@ class PostHoc(BaseEstimator):
         """Sets what a fit has found, as it is in a file."""
         for name in (*self.fitted_names, "num_classes_"):
             value = np.asarray(fitted[name], np.float64)
-            if not np.all(np.isfinite(value)):
-                raise ValueError(f"{name} should be finite numbers")
             setattr(self, name, value if value.ndim else fitted[name])
 
     def set_params(self, **params):
@@ -264,11 +265,8 @@ class PostHoc(BaseEstimator):
                 f"calibrator with `from_probs={not self.from_probs}`."
             )
         self._check_classes(outputs[0].shape[-1])
-        names = {each.name for each in model.layers}
-        stem, number = layer.name, 0
-        while layer.name in names:
-            number += 1
-            layer.name = f"{stem}_{number}"
+        if any(each.name == layer.name for each in model.layers):
+            layer.name += f"_{len(model.layers)}"
         # `input` keeps a dict of inputs. That of a sequential model is missing
         # before it is called, and another model's if it is part of one.
         is_sequential = isinstance(model, keras.Sequential)

@@ -6,9 +6,8 @@ probabilities are divided by their sum.
 """
 
 import numpy as np
-import threadpoolctl
 from scipy.optimize import minimize
-from scipy.special import expit, log_expit, logit
+from scipy.special import expit, log_expit, logit, logsumexp
 from sklearn.isotonic import IsotonicRegression
 
 from caltrain_tf import checks, layers
@@ -25,28 +24,16 @@ class BinaryCalibrator(base.Calibrator):
     `_curve`, which applies them.
     """
 
-    def __init__(
-        self, *, from_probs=False, multi_label=False, ignore_class=None
-    ):
-        super().__init__(
-            from_probs=from_probs,
-            multi_label=multi_label,
-            ignore_class=ignore_class,
-        )
-
     def _fit(self, data):
         logits, labels, weights = data.whole()
         odds = log_odds(logits.astype(np.float64))
         classes = range(odds.shape[1]) if odds.shape[1] > 1 else [1]
-        # Threads of BLAS take ten times as long on a busy machine.
-        with threadpoolctl.threadpool_limits(1, user_api="blas"):
-            curves = [
-                self._fit_curve(z, labels == k, weights)
-                for k, z in zip(classes, odds.T, strict=True)
-            ]
-        for name, values in zip(
-            self.fitted_names, zip(*curves, strict=True), strict=True
-        ):
+        curves = [
+            self._fit_curve(z, labels == k, weights)
+            for k, z in zip(classes, odds.T, strict=True)
+        ]
+        parameters = zip(*curves, strict=True)
+        for name, values in zip(self.fitted_names, parameters, strict=True):
             setattr(self, name, _stack(values))
 
     def _transform(self, logits):
@@ -88,10 +75,7 @@ class PlattScaling(BinaryCalibrator):
     division.
 
     Args:
-        from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
+        from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
         a_: The slopes, `(1,)` for a binary problem and `(K,)` otherwise.
@@ -126,19 +110,11 @@ class BetaCalibration(BinaryCalibrator):
 
     The curve is the identity for a = b = 1, c = 0, may be S-shaped or inverse
     S-shaped, and never decreases. `a`, `b` and `c` maximise the likelihood of
-    the labels. For K > 2 classes, there is a curve of each class against all
-    others, and the K results are divided by their sum. Labels of
-    `multi_label=True` share one curve.
-
-    If a curve separates the labels, `fit` warns and chooses a finite one. A
-    class without examples gets a probability of 1 / (N + 2) before the
-    division.
+    the labels. Several classes or labels, separated labels and classes without
+    examples are handled as by `PlattScaling`.
 
     Args:
-        from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
+        from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
         a_: The coefficients of log p, `(1,)` for a binary problem and `(K,)`
@@ -178,18 +154,14 @@ class IsotonicCalibration(BinaryCalibrator):
     The curve is that of scikit-learn's `IsotonicRegression`, with straight
     lines between the examples, clipped to [1 / (N + 2), 1 - 1 / (N + 2)] for N
     examples. Lines are straight over what is given: logits, or probabilities
-    with `from_probs=True`. For K > 2 classes, there is a curve of each class
-    against all others, and the K results are divided by their sum. Labels of
-    `multi_label=True` share one curve.
+    with `from_probs=True`. Several classes or labels are handled as by
+    `PlattScaling`.
 
     It has as many degrees of freedom as the data support; below about a
     thousand examples, `PlattScaling` or `BetaCalibration` is mostly better.
 
     Args:
-        from_probs: Whether predictions are probabilities instead of logits.
-            Probabilities below 1e-12 are raised to it.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
+        from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
         x_: Logits, or probabilities, where lines begin and end, `(1, m)` for a
@@ -236,37 +208,23 @@ class IsotonicCalibration(BinaryCalibrator):
 def log_odds(logits):
     """log(p / (1 - p)) of every class `(n, K)`; of class 1 `(n, 1)` for two.
 
-    It stays exact where a probability is 1 up to rounding.
+    It stays exact where the largest probability is 1 up to rounding.
     """
     if logits.shape[1] == 2:
         return logits[:, 1:] - logits[:, :1]
     top = logits.argmax(axis=1)[:, None]
-    largest = np.take_along_axis(logits, top, axis=1)
-    powers = np.exp(logits - largest)
-    np.put_along_axis(powers, top, 0.0, axis=1)
-    others = powers.sum(axis=1, keepdims=True)
-    odds = logits - largest - np.log1p(np.maximum(others - powers, 0.0))
-    # log-sum-exp of all but the largest, which may all underflow.
+    largest = logits.max(axis=1, keepdims=True)
     rest = logits.copy()
     np.put_along_axis(rest, top, -np.inf, axis=1)
-    second = rest.max(axis=1, keepdims=True)
-    rest = second + np.log(np.exp(rest - second).sum(axis=1, keepdims=True))
-    np.put_along_axis(odds, top, largest - rest, axis=1)
+    others = logsumexp(rest, axis=1, keepdims=True)
+    logs = rest - np.logaddexp(largest, others)
+    odds = logs - np.log1p(-np.exp(logs))
+    np.put_along_axis(odds, top, largest - others, axis=1)
     return odds
 
 
 def logistic_regression(columns, positive, weights, lowest=-np.inf):
-    """Coefficients and intercept of the largest likelihood.
-
-    Args:
-        columns: Arrays `(n,)`, the inputs.
-        positive: Booleans `(n,)`, the labels.
-        weights: Weights `(n,)` that sum to 1.
-        lowest: The smallest coefficient.
-
-    Returns:
-        The coefficient of each column, then the intercept.
-    """
+    """The most likely coefficient >= `lowest` of each column, and intercept."""
     if positive.all() or not positive.any():
         rare = 1.0 / (len(positive) + 2)
         constant = logit(1 - rare if positive.all() else rare)

@@ -86,8 +86,6 @@ def compare(
     num_bins = checks.count("num_bins", num_bins)
     num_samples = checks.count("num_samples", num_samples, low=2)
     seed = checks.count("seed", seed, low=0)
-    if labels is None:
-        raise ValueError("`labels` must be given. Received: labels=None")
     options = {
         "from_probs": from_probs,
         "multi_label": multi_label,
@@ -240,12 +238,8 @@ class Comparison:
 
     def _repr_html_(self):
         """Returns the table for notebooks."""
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-            + "</tr>"
-            for row in self._rows()
-        )
+        rows = ("</td><td>".join(map(html.escape, row)) for row in self._rows())
+        body = "".join(f"<tr><td>{row}</td></tr>" for row in rows)
         return f"<table>{body}</table><p>{html.escape(self.verdict())}</p>"
 
     def verdict(self):
@@ -276,10 +270,7 @@ def _format(score):
 
 
 def default_calibrators(num_classes):
-    """Returns the calibrators that `compare` takes by default, by name.
-
-    For more than 100 classes, those with a K x K matrix are left out.
-    """
+    """Returns the calibrators that `compare` takes by default, by name."""
     calibrators = {
         "ts": temperature.TemperatureScaling(),
         "ts_sb_ece": temperature.TemperatureScaling("sb_ece"),
@@ -339,11 +330,9 @@ def out_of_fold(calibrator, logits, labels, weights, folds):
 
 
 def measure(logits, labels, weights, num_bins, num_samples, seed=0):
-    """Metrics of logits `(n, K)` with intervals, and resamples of them.
+    """A dict of `METRICS` to `Score`, and `DECISIVE` of every resample.
 
-    Returns:
-        A dict of `METRICS` to `Score`, and an array `(1 + num_samples, 3)` of
-        NLL, Brier score and squared ECE, first of the sample.
+    Those, `(1 + num_samples, 3)`, begin with the sample; the ECE is squared.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*looks like probabilities")

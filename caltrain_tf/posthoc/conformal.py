@@ -48,9 +48,7 @@ class ConformalSets(base.PostHoc):
         seed: Seed of the random numbers. In `predict_set` the number of an
             example depends only on the seed and on its predictions; the layer
             draws new ones in each call.
-        from_probs: Whether predictions are probabilities instead of logits.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
+        from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
         threshold_: The largest score of a class in a set.

@@ -19,9 +19,7 @@ class EnsembleTemperatureScaling(base.Calibrator):
     predicted classes stay the same. Calibrated logits are log p.
 
     Args:
-        from_probs: Whether predictions are probabilities instead of logits.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
+        from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
         temperature_: The temperature T.
@@ -41,11 +39,6 @@ class EnsembleTemperatureScaling(base.Calibrator):
     """
 
     fitted_names = ("temperature_", "weights_")
-
-    def __init__(
-        self, *, from_probs=False, multi_label=False, ignore_class=None
-    ):
-        super().__init__(from_probs, multi_label, ignore_class)
 
     def _fit(self, data):
         self.temperature_ = temperature.best_temperature(data)

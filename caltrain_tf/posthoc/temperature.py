@@ -61,6 +61,7 @@ class TemperatureScaling(base.Calibrator):
             `"sb_ece"`, with the effective N of weighted examples, and 0 for
             `"hb_ece"`.
         from_probs: Whether predictions are probabilities instead of logits.
+            Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
         ignore_class: The label of examples that are ignored.
 
