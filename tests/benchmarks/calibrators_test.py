@@ -1,34 +1,67 @@
-import pathlib
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from benchmarks import calibrators
+import caltrain_tf as ct
+from benchmarks import calibrators, networks
 from tests.posthoc.data import calibrated, softmax
 
-SCRIPT = pathlib.Path(calibrators.__file__)
+
+def run(monkeypatch, script, *arguments):
+    monkeypatch.setattr(sys, "argv", ["script", *map(str, arguments)])
+    script.main()
 
 
-def test_prints_a_row_for_each_calibrator(tmp_path):
+def test_prints_a_row_for_each_calibrator(tmp_path, monkeypatch, capsys):
     logits, labels = calibrated(200, 3)
-    np.savez(tmp_path / "net.npz", test_logits=2 * logits, test_labels=labels)
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(SCRIPT),
-            f"--outputs={tmp_path / 'net.npz'}",
-            "--conformal_splits=3",
-        ],
-        env={"PYTHONPATH": str(SCRIPT.parents[1]), "PATH": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "net, 3 classes, 200 examples" in done.stdout
+    path = tmp_path / "net.npz"
+    np.savez(path, test_logits=2 * logits, test_labels=labels)
+    arguments = "--outputs", path, "--conformal_splits=3"
+    run(monkeypatch, calibrators, *arguments)
+    output = capsys.readouterr().out
+    assert "net, 3 classes, 200 examples" in output
     for name in ("none", "ts", "structured_matrix", "thr", "aps", "raps"):
-        assert done.stdout.count(f"\n| {name} | ") == 1
+        assert output.count(f"\n| {name} | ") == 1
+
+
+@pytest.mark.filterwarnings("ignore:Sample size too small")
+def test_networks_are_calibrated_with_all_or_some_examples(
+    tmp_path, monkeypatch, capsys
+):
+    generator = np.random.default_rng(0)
+    for name in ("one", "two"):
+        logits = generator.normal(size=(400, 3))
+        labels = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
+        np.savez(
+            tmp_path / f"{name}.npz",
+            calibration_logits=2 * logits[:200],
+            calibration_labels=labels[:200],
+            test_logits=2 * logits[200:],
+            test_labels=labels[200:],
+        )
+    calibration, test = (
+        [2 * logits[half], labels[half]]
+        for half in (slice(0, 200), slice(200, 400))
+    )
+    run(monkeypatch, networks, tmp_path, "--only=TS", "--num_samples=5")
+    whole = capsys.readouterr().out
+    arguments = "--only=TS", "--examples=50", "--draws=2"
+    run(monkeypatch, networks, tmp_path, *arguments)
+    drawn = capsys.readouterr().out
+    scaler = ct.posthoc.TemperatureScaling()
+    errors = []
+    for seed in (None, 0, 1):
+        rows = np.arange(200)
+        if seed is not None:
+            rows = np.random.default_rng(seed).permutation(200)[:50]
+        scaler.fit(calibration[0][rows], calibration[1][rows])
+        probs = scaler.predict_proba(test[0])
+        errors.append(100 * ct.metrics.calibration_error(probs, test[1]))
+    assert f"| two       | {errors[0]:.2f} [" in whole
+    low, high = sorted(errors[1:])
+    mean = (low + high) / 2
+    assert f"| two       | {mean:.2f} [{low:.2f}, {high:.2f}] |" in drawn
 
 
 def test_halves_are_all_rows():
