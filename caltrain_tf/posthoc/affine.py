@@ -106,7 +106,7 @@ class AffineCalibrator(base.Calibrator):
             parts = zip(pairs, parameters, strict=True)
             return np.concatenate([fold.losses(p)[0] for (_, fold), p in parts])
 
-        parameters, best, worse = [start] * len(pairs), None, 0
+        parameters, best = [start] * len(pairs), None
         plain = held_out(parameters)
         for index, strength in enumerate(strengths):
             parameters = [
@@ -115,10 +115,8 @@ class AffineCalibrator(base.Calibrator):
             ]
             losses = held_out(parameters)
             if best is None or is_clear(best[2] - losses, weights, 1.0):
-                best, worse = (index, np.mean(parameters, axis=0), losses), 0
-                continue
-            worse += 1
-            if worse == PATIENCE:
+                best = index, np.mean(parameters, axis=0), losses
+            elif index - best[0] == PATIENCE:
                 break
         index, start, losses = best
         # By two standard errors, and by an amount that matters: temperature

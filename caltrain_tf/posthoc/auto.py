@@ -7,9 +7,22 @@ from sklearn.base import clone
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import scores
-from caltrain_tf.posthoc import affine, base, binary, ensemble, temperature
-from caltrain_tf.posthoc.compare import FEW_CLASSES, NOTHING, out_of_fold
+from caltrain_tf.posthoc import base, temperature
+from caltrain_tf.posthoc.compare import (
+    NOTHING,
+    default_calibrators,
+    out_of_fold,
+)
 
+# Names of `default_calibrators`, those to prefer first.
+ORDER = (
+    "structured_matrix",
+    "ts",
+    "ensemble",
+    "structured_vector",
+    "matrix",
+    "isotonic",
+)
 # Examples that a fit of K x K parameters needs at least, for each class.
 PER_CLASS = 10
 # Examples of each class that isotonic curves need at least.
@@ -79,21 +92,16 @@ class AutoCalibration(base.Calibrator):
         logits, labels, weights = data.whole()
         tried = candidates(*logits.shape)
         folds = base.folds(labels, min(self.cv, max(len(labels), 2)))
-        losses = {
-            name: _losses(
-                out_of_fold(each, logits, labels, weights, folds),
-                labels,
-            )
-            for name, each in tried.items()
-        }
+        losses = {}
+        for name, each in tried.items():
+            held_out = out_of_fold(each, logits, labels, weights, folds)
+            losses[name] = _losses(held_out, labels)
         losses[NOTHING] = _losses(logits, labels)
         self.choice_, self.nll_, self.reason_ = choose(losses, weights)
         best = tried.get(self.choice_, temperature.TemperatureScaling())
-        options = {
-            "from_probs": self.from_probs,
-            "multi_label": self.multi_label,
-        }
-        self.calibrator_ = clone(best).set_params(**options)
+        self.calibrator_ = clone(best).set_params(
+            from_probs=self.from_probs, multi_label=self.multi_label
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             self.calibrator_._fit(data)
@@ -108,7 +116,8 @@ class AutoCalibration(base.Calibrator):
         return {**super()._state(), "fitted": fitted}
 
     def _restore(self, fitted):
-        kinds = {type(each).__name__: type(each) for each in ALL.values()}
+        known = default_calibrators(num_classes=2).values()
+        kinds = {type(each).__name__: type(each) for each in known}
         self.calibrator_ = base.read_state(fitted["calibrator_"], kinds)
         self.num_classes_ = self.calibrator_.num_classes_
         for name in self.fitted_names:
@@ -127,28 +136,17 @@ class AutoCalibration(base.Calibrator):
         return self.calibrator_._layer(**options)
 
 
-# In the order of preference.
-ALL = {
-    "structured_matrix": affine.StructuredMatrixScaling(),
-    "ts": temperature.TemperatureScaling(),
-    "ensemble": ensemble.EnsembleTemperatureScaling(),
-    "structured_vector": affine.StructuredVectorScaling(),
-    "matrix": affine.MatrixScaling(),
-    "isotonic": binary.IsotonicCalibration(),
-}
-
-
 def candidates(num_examples, num_classes):
     """The calibrators for so many examples, those to prefer first."""
-    per_class = num_examples / num_classes
-    left_out = {"structured_vector"}
-    if num_classes > FEW_CLASSES:
-        left_out = {"structured_matrix", "matrix"}
-    if per_class < PER_CLASS:
-        left_out.add("matrix")
-    if per_class < PER_CURVE:
-        left_out.add("isotonic")
-    return {k: each for k, each in ALL.items() if k not in left_out}
+    found = default_calibrators(num_classes)
+    names = [name for name in ORDER if name in found]
+    if "structured_matrix" in names:
+        names.remove("structured_vector")
+    if "matrix" in names and num_examples < PER_CLASS * num_classes:
+        names.remove("matrix")
+    if num_examples < PER_CURVE * num_classes:
+        names.remove("isotonic")
+    return {name: found[name] for name in names}
 
 
 def choose(losses, weights):

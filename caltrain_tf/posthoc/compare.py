@@ -295,15 +295,9 @@ def _named(calibrators, num_classes):
     named = calibrators
     if isinstance(calibrators, list | tuple):
         named = {repr(each): each for each in calibrators}
-        if len(named) < len(calibrators):
-            raise ValueError(
-                "`calibrators` must differ, or be a dict with a name for each. "
-                f"Received: {', '.join(map(repr, calibrators))}"
-            )
-    if (
-        not isinstance(named, dict)
-        or not all(isinstance(c, base.Calibrator) for c in named.values())
-        or not 0 < len(named.keys() - {NOTHING}) == len(named)
+    is_valid = isinstance(named, dict) and named and NOTHING not in named
+    if not is_valid or not all(
+        isinstance(each, base.Calibrator) for each in named.values()
     ):
         raise ValueError(
             "`calibrators` must be a dict or a list of at least one calibrator "
