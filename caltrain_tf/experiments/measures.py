@@ -3,12 +3,19 @@
 import functools
 
 import pandas as pd
+from scipy import special
 
 from caltrain_tf import metrics, posthoc
+
+
+def _confidence(logits, labels, from_logits):
+    return special.softmax(logits, axis=-1).max(axis=-1).mean()
+
 
 CALIBRATORS = {"ts": "nll", "ts_sb_ece": "sb_ece"}
 _METRICS = {
     "accuracy": metrics.accuracy,
+    "confidence": _confidence,
     "nll": metrics.negative_log_likelihood,
     "brier": metrics.brier_score,
     "ece": metrics.calibration_error,
@@ -65,7 +72,8 @@ def final_results(test, calibrators, train=None):
     logits, labels = test
     results = measure(logits, labels)
     if train is not None:
-        for key, value in measure(*train, ("accuracy", "ece_l1")).items():
+        keys = ("accuracy", "confidence", "ece_l1")
+        for key, value in measure(*train, keys).items():
             results[f"train_{key}"] = value
         ratio = results["ece_l1"] / max(results["train_ece_l1"], 1e-12)
         results["test_to_train_ece_l1"] = ratio

@@ -59,6 +59,15 @@ def test_values_are_those_of_the_metrics(results):
     )
 
 
+def test_the_mean_confidence_of_training_and_test_images(results):
+    test, values = results
+    probs = np.exp(test[0] - test[0].max(axis=1, keepdims=True))
+    mean = (1 / probs.sum(axis=1)).mean()
+    np.testing.assert_allclose(values["confidence"], mean, rtol=1e-5)
+    trained = measures.final_results(test, {}, train=test)
+    assert trained["train_confidence"] == values["confidence"]
+
+
 def test_the_table_shows_them(results):
     table = measures.results_table(results[1])
     assert f"{100 * results[1]['ece_ts_sb_ece']:.2f}" in table
