@@ -40,16 +40,11 @@ def mmce(
     arrays, is the square root of this loss.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
+        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
+            cross_replica: As in `sb_ece`.
         width: Width of the kernel, at least 0.01.
         weighted: Whether correct and incorrect examples count half each.
         root: Whether to take the square root.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.
@@ -140,13 +135,8 @@ def esd(
     code, all that round to 1 are.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
+        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
+            cross_replica: As in `sb_ece`.
 
     Returns:
         A scalar.

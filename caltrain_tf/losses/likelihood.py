@@ -91,11 +91,7 @@ def mse(
     Its mean over a data set is the Brier score.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
+        y_true, y_pred, from_logits, multi_label, ignore_class: As in `nll`.
 
     Returns:
         A value for each example, `(...)`; 0 for those that do not count.
@@ -141,13 +137,9 @@ def focal(
     focal = -sum_k y_k (1 - p_k)^gamma log p_k
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
+        y_true, y_pred, from_logits, multi_label, ignore_class: As in `nll`.
         gamma: The exponent, at least 0 (which gives `nll`), or `"flsd53"`: 5
             where p_k < 0.2, else 3.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
 
     Returns:
         A value for each example, `(...)`; 0 for those that do not count.
@@ -222,12 +214,8 @@ def dual_focal(
     flows through q. The authors' code sums the values over the batch.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
+        y_true, y_pred, from_logits, multi_label, ignore_class: As in `nll`.
         gamma: The exponent, at least 0 (which gives `nll`).
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
 
     Returns:
         A value for each example, `(...)`; 0 for those that do not count.
@@ -302,13 +290,9 @@ def bsce_gra(
     code sums the values over the batch, with a `gamma` of 0 by default.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
+        y_true, y_pred, from_logits, multi_label, ignore_class: As in `nll`.
         gamma: The exponent, at least 0 (which gives `nll`).
         norm: Norm of the distance, at least 1.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
 
     Returns:
         A value for each example, `(...)`; 0 for those that do not count.

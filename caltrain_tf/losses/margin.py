@@ -34,14 +34,11 @@ def mbls(
     cross-entropy with beta = 0.1.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_true, multi_label, ignore_class, sample_weight, cross_replica: As in
+            `sb_ece`.
         y_pred: Logits `(..., classes)`, or `(..., 1)` for binary problems.
         from_logits: Must be True.
         margin: The largest distance without a penalty, at least 0.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.
@@ -123,16 +120,13 @@ def acls(
     1e15 and have no gradient.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
+        y_true, multi_label, ignore_class, sample_weight, cross_replica: As in
+            `sb_ece`.
         y_pred: Logits `(..., classes)`, or `(..., 1)` for binary problems.
         from_logits: Must be True.
         margin: The largest logit and distance without a penalty, at least 0.
         positive: Weight of the first term, at least 0.
         negative: Weight of the second term, at least 0.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.

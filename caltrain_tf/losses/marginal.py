@@ -22,13 +22,8 @@ def mdca(
     mdca = 1/K sum_k |mean_i p_ik - mean_i y_ik|
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
+        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
+            cross_replica: As in `sb_ece`.
 
     Returns:
         A scalar.
@@ -78,13 +73,8 @@ def dca(
         dca = |mean_i c_i - mean_i a_i|
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
+        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
+            cross_replica: As in `sb_ece`.
 
     Returns:
         A scalar.

@@ -160,18 +160,13 @@ def sb_marginal_ece(
         (1/K sum_k sum_j S_kj / N |A_kj - C_kj|^norm)^(1/norm)
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
+        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
+            cross_replica: As in `sb_ece`.
         num_bins: Number of bins on [0, 1].
         temperature: Softness of the bins; towards 0 they become hard.
         norm: The exponent, at least 1.
         binning: `"bin"` or `"label"`, as in `sb_ece`.
         root: Whether to take the root at the end.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.

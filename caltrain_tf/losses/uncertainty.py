@@ -39,16 +39,11 @@ def avuc(
         n_IU = sum over inaccurate and uncertain of (1 - c) tanh h.
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
+        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
+            cross_replica: As in `sb_ece`.
         threshold: Entropy in nats, above 0; half of log K by default.
         stop_gradient: Whether to stop the gradient through c and 1 - c, since
             it rewards confidence in wrong predictions (the paper's AvUC-GS).
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.
@@ -134,15 +129,10 @@ def soft_avuc(
     and likewise n_IU and n_IC over the inaccurate examples (equation 15).
 
     Args:
-        y_true: Class ids `(...)`, or label distributions `(..., classes)`.
-        y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
-        from_logits: Whether `y_pred` holds logits.
+        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
+            cross_replica: As in `sb_ece`.
         threshold: kappa in (0, 1), a share of the largest entropy.
         temperature: Softness; towards 0 the threshold becomes hard.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
-        sample_weight: Weights `(batch,)` or `(...)` of the examples.
-        cross_replica: Whether to take all replicas' batches as one.
 
     Returns:
         A scalar.
