@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from caltrain_tf import replicas
+
 INPUTS = "inputs"
 HELD_OUT = "held_out"
 
@@ -129,13 +131,9 @@ class InterleavedModel(keras.Model):
         return ops.where(held_out > 0, calibration, primary())
 
     def _show(self, calibration, weight):
-        if keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
-
-            # Keras divides the loss by the number of replicas.
-            replicas = tf.distribute.get_strategy().num_replicas_in_sync
-            calibration = calibration * replicas
-        self._calibration_mean.update_state(calibration, weight)
+        # Keras divides the loss by the number of replicas.
+        value = calibration * replicas.replica_count()
+        self._calibration_mean.update_state(value, weight)
 
     def build(self, input_shape):
         """Builds the wrapped model."""
