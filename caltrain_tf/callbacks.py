@@ -81,16 +81,14 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
     ):
         super().__init__()
         data = validation_data
-        is_iterable = isinstance(data, keras.utils.PyDataset) or (
+        is_batches = isinstance(data, keras.utils.PyDataset) or (
             hasattr(data, "__iter__")
             and not hasattr(data, "__next__")
-            and not isinstance(data, (str, bytes, dict, np.ndarray))
+            and not isinstance(data, (str, bytes, dict, tuple, np.ndarray))
         )
-        is_endless = (
-            hasattr(data, "cardinality") and int(data.cardinality()) == -1
-        )
-        is_short = isinstance(data, tuple) and len(data) < 2
-        if not is_iterable or is_short or is_endless:
+        is_arrays = isinstance(data, tuple) and len(data) in (2, 3)
+        is_endless = hasattr(data, "cardinality") and data.cardinality() == -1
+        if is_endless or not (is_batches or is_arrays):
             raise ValueError(
                 "`validation_data` must be (x, y), (x, y, sample_weight), or "
                 "an iterable of such batches that has an end and can be read "
@@ -107,11 +105,8 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         """Reads the options of the loss."""
-        loss = self.model.loss
-        if isinstance(loss, dict):
-            loss = list(loss.values())
-        if isinstance(loss, (list, tuple)) and len(loss) == 1:
-            loss = loss[0]
+        losses = keras.tree.flatten(self.model.loss)
+        loss = losses[0] if len(losses) == 1 else None
         self._options = _options_of(loss, self.options)
         # Of `Groupwise`: labels have a second column, the groups.
         self._has_groups = getattr(loss, "num_groups", None) is not None
@@ -128,7 +123,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
         outputs, labels, weights = map(np.concatenate, zip(*parts, strict=True))
         options = dict(self._options)
         # A Keras binary loss implies `multi_label`, which one output is not.
-        if outputs.ndim == 1 or outputs.shape[-1] == 1:
+        if outputs.shape[-1] == 1:
             options["multi_label"] = False
         values = temperature_scaled_nll(outputs, labels, weights, **options)
         if logs is not None:
@@ -136,16 +131,15 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             logs["val_temperature"] = values["temperature"]
 
     def _batches(self):
-        """Yields `(x, y, sample_weight or None)`."""
+        """Yields `(x, y)` or `(x, y, sample_weight)`."""
         data = self.validation_data
         if isinstance(data, tuple):
-            for start in range(0, len(data[1]), self.batch_size):
+            x, *rest = data
+            rest = [_as_array(part) for part in rest if part is not None]
+            arrays = (keras.tree.map_structure(_as_array, x), *rest)
+            for start in range(0, len(rest[0]), self.batch_size):
                 rows = slice(start, start + self.batch_size)
-                x = keras.tree.map_structure(
-                    lambda array, rows=rows: array[rows], data[0]
-                )
-                rest = [part if part is None else part[rows] for part in data]
-                yield (x, *rest[1:], None)[:3]
+                yield keras.tree.map_structure(lambda a, r=rows: a[r], arrays)
             return
         if isinstance(data, keras.utils.PyDataset):
             # Iterating might not end: indexing beyond the end need not raise.
@@ -157,26 +151,24 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
                     "sample_weight); whole arrays are passed as a tuple. "
                     f"Received: a batch of type {type(batch).__name__}"
                 )
-            yield (*batch, None)[:3]
+            yield batch
 
-    def _predict(self, x, y, weight):
+    def _predict(self, x, y, weight=None):
         """Outputs, labels and weights of a batch; tokens and pixels as rows."""
-        outputs, mask = self._masked.predict_on_batch(
-            keras.tree.map_structure(_as_input, x)
-        )
-        labels = _as_input(y)
+        x, labels = keras.tree.map_structure(_as_array, x), _as_array(y)
+        outputs, mask = self._masked.predict_on_batch(x)
         # Under `tf.distribute`, all replicas predict the same batch.
         outputs, mask = outputs[: len(labels)], mask[: len(labels)]
-        outputs = checks.as_array("validation_data", outputs)
-        if self._has_groups and labels.ndim == max(outputs.ndim, 2):
+        outputs = _as_array(outputs)
+        if outputs.ndim == 1:
+            outputs = outputs[:, None]
+        if self._has_groups and labels.ndim == outputs.ndim:
             labels = labels[..., 0]
-        factors = [mask] if weight is None else [mask, _as_input(weight)]
-        shape = outputs.shape[: max(outputs.ndim - 1, 1)]
-        rank = max(len(shape), *(factor.ndim for factor in factors))
-        weights = np.ones(shape + (1,) * (rank - len(shape)), np.float32)
-        for factor in factors:
-            more = (1,) * (rank - factor.ndim)
-            weights = weights * factor.reshape(factor.shape + more)
+        *shape, _ = outputs.shape
+        weights = _with_rank(mask.astype(np.float32), outputs.ndim)
+        if weight is not None:
+            weights = weights * _with_rank(_as_array(weight), outputs.ndim)
+        weights = np.broadcast_to(weights, (*shape, weights.shape[-1]))
         return tuple(
             array.reshape(-1, *array.shape[len(shape) :])
             for array in (outputs, labels, weights)
@@ -204,9 +196,12 @@ class _WithMask(keras.Model):
         return outputs, mask
 
 
-def _as_input(value):
-    """An array for the backend, from an array or a tensor of any library."""
-    return None if value is None else checks.as_array("validation_data", value)
+def _as_array(value):
+    return checks.as_array("validation_data", value)
+
+
+def _with_rank(array, rank):
+    return array.reshape(array.shape + (1,) * (rank - array.ndim))
 
 
 def temperature_scaled_nll(
@@ -228,24 +223,25 @@ def temperature_scaled_nll(
         >>> temperature_scaled_nll(logits, [0, 1, 0, 1])
         {'ts_nll': 0.5623, 'temperature': 3.641}
     """
-    options = {"multi_label": multi_label, "ignore_class": ignore_class}
-    # Checked here, so that errors name the arguments of this function.
-    inputs.read(
+    examples = inputs.read(
         outputs,
         labels,
         from_logits,
-        sample_weight=sample_weight,
+        multi_label,
+        ignore_class,
+        sample_weight,
         name="outputs",
-        **options,
-    ).map(lambda block, labels: ())
-    scaler = TemperatureScaling(from_probs=not from_logits, **options)
+    )
+    outputs, labels = examples.whole()
+    scaler = TemperatureScaling(from_probs=not from_logits)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*look like probabilities")
         # Expected early in training, and late in training on easy data.
         warnings.filterwarnings("ignore", ".*determine no temperature")
-        scaled = scaler.fit(outputs, labels, sample_weight).transform(outputs)
+        scaler.fit(outputs, labels, examples.weight)
+        scaled = scaler.transform(outputs)
     nll = negative_log_likelihood(
-        scaled, labels, from_logits=True, sample_weight=sample_weight, **options
+        scaled, labels, from_logits=True, sample_weight=examples.weight
     )
     return {"ts_nll": nll, "temperature": float(scaler.temperature_)}
 
