@@ -41,6 +41,7 @@ _PROBABILITIES = (
     "`from_logits=True`, but `{}` looks like probabilities, as after a "
     "softmax. Pass `from_logits=False`, or logits."
 )
+_WEIGHTS = "`sample_weight` must hold finite numbers that are not negative."
 
 
 class Batch(NamedTuple):
@@ -161,6 +162,7 @@ def standardize(
     y_true = _to_tensor("y_true", y_true)
     y_pred = _to_tensor("y_pred", y_pred)
     is_float16 = keras.backend.standardize_dtype(y_pred.dtype) == "float16"
+    y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
     groups = None
     if num_groups is not None:
         if len(y_true.shape) != len(y_pred.shape) or y_true.shape[-1] != 2:
@@ -169,10 +171,20 @@ def standardize(
                 f"group id. Received: y_true.shape={tuple(y_true.shape)}, "
                 f"y_pred.shape={tuple(y_pred.shape)}"
             )
-        groups = ops.reshape(ops.cast(y_true[..., 1], "float32"), (-1,))
+        groups = ops.reshape(y_true[..., 1], (-1,))
         y_true = y_true[..., 0]
-    labels, predictions, shape = _flatten(y_true, y_pred, multi_label)
-    if from_logits and predictions.shape[-1] > 1:
+    if len(y_pred.shape) < 2 or not y_pred.shape[-1]:
+        raise ValueError(
+            "`y_pred` must have the shape (batch, classes), or (batch, 1) for "
+            "a binary problem, with a known number of classes. Received: "
+            f"y_pred.shape={tuple(y_pred.shape)}"
+        )
+    predictions, shape = _flatten(ops, y_pred, multi_label)
+    num_classes = predictions.shape[-1]
+    labels = _flatten_labels(
+        ops, "y_true", y_true, shape, num_classes, ignore_class
+    )
+    if from_logits and num_classes > 1:
         known = _to_numpy_if_known(predictions)
         if known is not None and checks.are_probabilities(known):
             checks.warn(_PROBABILITIES.format("y_pred"))
@@ -180,21 +192,16 @@ def standardize(
     if mask is None:
         mask = ops.ones_like(predictions[:, 0])
     else:
-        mask = _per_example("mask", mask, shape)
+        mask = _flatten_weight(ops, "mask", ops.cast(mask, "float32"), shape)
     if ignore_class is not None:
-        if len(labels.shape) != 1:
-            raise ValueError(
-                "`ignore_class` needs class ids as labels. Received: "
-                f"y_true.shape={tuple(y_true.shape)}, {ignore_class=}"
-            )
         mask = mask * ops.cast(labels != ignore_class, "float32")
     weight = scaled = mask
     if sample_weight is not None:
-        weight = _per_example("sample_weight", sample_weight, shape)
-        known = _to_numpy_if_known(weight)
-        if known is not None:
-            _check_weight(known)
-        weight = weight * mask
+        weight = ops.cast(_to_tensor("sample_weight", sample_weight), "float32")
+        weight = _flatten_weight(ops, "sample_weight", weight, shape)
+        is_weight = _are_weights(weight)
+        _require(is_weight, _WEIGHTS, "sample_weight", weight, weight)
+        weight = ops.where(is_weight, weight, float("nan")) * mask
         scaled = scale(weight, cross_replica)
     if predictions.shape[0] == 0:
         # One example that does not count, because Keras has no maximum of none.
@@ -204,20 +211,21 @@ def standardize(
         )
     # Rows of weight 0 may hold anything. A uniform row is a valid prediction
     # and a valid label distribution.
-    counts, num_classes = weight != 0, max(predictions.shape[-1], 2)
-    column, uniform = ops.expand_dims(counts, -1), 1.0 / num_classes
+    counts, uniform = weight != 0, 1.0 / max(num_classes, 2)
+    column = ops.expand_dims(counts, -1)
     predictions = ops.where(column, predictions, uniform)
     if len(labels.shape) == 1:
         labels = ops.where(counts, labels, 0.0)
     else:
         labels = ops.where(column, labels, uniform)
-    valid = [_check_labels(labels, num_classes, shape)]
+    valid = _check_labels(labels, max(num_classes, 2), shape)
     if groups is not None:
         groups = ops.where(counts, groups, 0.0)
         problem = f"`y_true` must hold group ids from 0 to {num_groups - 1}."
-        is_id = _are_ids(groups, num_groups)
-        valid.append(_require(is_id, problem, "group", groups, groups))
-        groups = ops.where(is_id, groups, 0.0)
+        is_group = _are_ids(groups, num_groups)
+        _require(is_group, problem, "group", groups, groups)
+        groups = ops.where(is_group, groups, 0.0)
+        valid = valid & is_group
     if from_logits:
         # `where` keeps NaN, which shows that a model has diverged; `clip` may
         # turn it into a number under XLA.
@@ -225,18 +233,16 @@ def standardize(
         predictions = ops.where(high, LARGEST_LOGIT, predictions)
         predictions = ops.where(low, -LARGEST_LOGIT, predictions)
     else:
-        valid.append(_check_probabilities(predictions))
-    for each in valid:
-        if each is not None:
-            # Products instead of `where`: the gradient is NaN, too. XLA drops a
-            # prediction whose label is no class, but not a weight.
-            nan = ops.where(each, 1.0, float("nan"))
-            predictions = predictions * ops.expand_dims(nan, -1)
-            mask, weight, scaled = nan * mask, nan * weight, nan * scaled
+        valid = valid & _check_probabilities(predictions)
+    # Products instead of `where`: the gradient is NaN, too. XLA drops a
+    # prediction whose label is no class, but not a weight.
+    nan = ops.where(valid, 1.0, float("nan"))
+    predictions = predictions * ops.expand_dims(nan, -1)
+    mask, weight, scaled = nan * mask, nan * weight, nan * scaled
     given = (labels, predictions)
-    if predictions.shape[-1] == 1:
+    if num_classes == 1:
         given = (ops.expand_dims(labels, -1), predictions)
-        predictions = _two_classes(predictions, from_logits)
+        predictions = _two_classes(ops, predictions, from_logits)
     return Batch(
         labels=labels,
         predictions=predictions,
@@ -259,7 +265,7 @@ def as_logits(predictions, from_probs, multi_label):
     if multi_label:
         predictions = ops.expand_dims(predictions, -1)
     if predictions.shape[-1] == 1:
-        predictions = _two_classes(predictions, not from_probs)
+        predictions = _two_classes(ops, predictions, not from_probs)
     if from_probs:
         return ops.log(ops.maximum(predictions, SMALLEST_CALIBRATED))
     return predictions
@@ -301,94 +307,89 @@ def get_keras_mask(tensor):
     return get_keras_mask(tensor)
 
 
-def _two_classes(predictions, from_logits):
-    """`[1 - p, p]` of probabilities `(..., 1)`, `[0, z]` of logits."""
-    other = ops.zeros_like(predictions) if from_logits else 1 - predictions
-    return ops.concatenate([other, predictions], axis=-1)
-
-
 def _to_tensor(name, value):
     if not (ops.is_tensor(value) or keras.utils.is_keras_tensor(value)):
         value = checks.as_array(name, value)
     return ops.convert_to_tensor(value)
 
 
-def _flatten(y_true, y_pred, multi_label):
-    """Labels `(n,)` or `(n, K)`, predictions `(n, K)`, the shape `(...)`."""
-    shapes = (
-        f"Received: y_true.shape={tuple(y_true.shape)}, "
-        f"y_pred.shape={tuple(y_pred.shape)}"
-    )
-    if len(y_pred.shape) < 2 or not y_pred.shape[-1]:
-        raise ValueError(
-            "`y_pred` must have the shape (batch, classes), or (batch, 1) for "
-            f"a binary problem, with a known number of classes. {shapes}"
-        )
+def _flatten(xp, predictions, multi_label):
+    """Predictions as `(n, K)`, and the shape `(...)` of the examples.
+
+    Here and below, `xp` is `keras.ops` for tensors and `numpy` for arrays.
+    """
     if multi_label:
-        y_pred = ops.expand_dims(y_pred, -1)
-    of_rows = tuple(y_pred.shape)
-    of_ids, num_classes = of_rows[:-1], of_rows[-1]
-    if len(y_true.shape) == len(of_rows) and y_true.shape[-1] == 1:
-        y_true = ops.squeeze(y_true, -1)
+        predictions = xp.expand_dims(predictions, -1)
+    rows = xp.reshape(predictions, (-1, predictions.shape[-1]))
+    return rows, xp.shape(predictions)[:-1]
 
-    def fits(shape):
-        return len(y_true.shape) == len(shape) and all(
+
+def _flatten_labels(xp, name, labels, shape, num_classes, ignore_class):
+    """Labels as class ids `(n,)`, or as rows `(n, K)`."""
+    of_ids = _known(shape)
+    of_rows = (*of_ids, num_classes)
+    received = f"Received: {name}.shape={tuple(labels.shape)}"
+    if len(labels.shape) == len(of_rows) and labels.shape[-1] == 1:
+        labels = xp.squeeze(labels, -1)
+
+    def fits(expected):
+        return len(labels.shape) == len(expected) and all(
             None in sizes or sizes[0] == sizes[1]
-            for sizes in zip(y_true.shape, shape, strict=True)
+            for sizes in zip(labels.shape, expected, strict=True)
         )
 
-    has_rows = fits(of_rows) and y_true.shape[-1] is not None
-    if not (has_rows or fits(of_ids)):
-        rows = f" or label distributions {of_rows}" if num_classes > 1 else ""
+    if fits(of_rows) and labels.shape[-1] is not None:
+        if ignore_class is not None:
+            raise ValueError(
+                f"`{name}` must hold class ids if `ignore_class` is given. "
+                f"{received}, {ignore_class=}"
+            )
+        return xp.reshape(labels, (-1, num_classes))
+    if not fits(of_ids):
+        rows = f" or rows {of_rows}" if num_classes > 1 else ""
         raise ValueError(
-            f"`y_true` must hold class ids {of_ids}{rows}. {shapes}"
+            f"`{name}` must hold class ids {of_ids}{rows}. {received}"
         )
-    y_true = ops.cast(y_true, "float32")
-    flat = ops.reshape(ops.cast(y_pred, "float32"), (-1, num_classes))
-    y_true = ops.reshape(y_true, (-1, num_classes) if has_rows else (-1,))
-    return y_true, flat, ops.shape(y_pred)[:-1]
+    return xp.reshape(labels, (-1,))
 
 
-def _per_example(name, values, shape):
+def _flatten_weight(xp, name, values, shape):
     """Weights or a mask as `(n,)`, broadcast over missing axes."""
-    values = ops.cast(_to_tensor(name, values), "float32")
     if len(values.shape) == len(shape) + 1 and values.shape[-1] == 1:
-        values = ops.squeeze(values, -1)
-    _check_leading(name, values.shape, shape)
-    for _ in range(len(shape) - len(values.shape)):
-        values = ops.expand_dims(values, -1)
-    return ops.reshape(ops.broadcast_to(values, shape), (-1,))
-
-
-def _check_leading(name, shape, wanted):
-    """Raises unless a shape is `wanted`, or its first axes."""
-    known = tuple(s if isinstance(s, int) else None for s in wanted)
-    fits = len(shape) <= len(known)
-    for axis, (size, expected) in enumerate(zip(shape, known, strict=False)):
+        values = xp.squeeze(values, -1)
+    fits = len(values.shape) <= len(shape)
+    pairs = zip(values.shape, _known(shape), strict=False)
+    for axis, (size, expected) in enumerate(pairs):
         is_known = None not in (size, expected)
         fits &= not is_known or size == expected or bool(axis and size == 1)
     if not fits:
         raise ValueError(
-            f"`{name}` must have the shape of the examples, {known}, or of "
-            f"their first axes. Received: {name}.shape={tuple(shape)}"
+            f"`{name}` must have the shape of the examples, {_known(shape)}, "
+            "or of their first axes. "
+            f"Received: {name}.shape={tuple(values.shape)}"
         )
+    for _ in range(len(shape) - len(values.shape)):
+        values = xp.expand_dims(values, -1)
+    return xp.reshape(xp.broadcast_to(values, shape), (-1,))
 
 
-def _check_weight(weight):
-    """Raises if an array of weights is not finite or negative."""
-    with np.errstate(invalid="ignore"):
-        valid = (weight >= 0) & (weight < np.inf)
-    if not np.all(valid):
-        index = np.unravel_index(np.argmin(valid), weight.shape)
-        raise ValueError(
-            "`sample_weight` must hold finite numbers that are not negative. "
-            f"Received: sample_weight[{', '.join(map(str, index))}]="
-            f"{weight[index]}"
-        )
+def _known(shape):
+    """A shape with None for sizes that a graph does not know yet."""
+    return tuple(size if isinstance(size, int) else None for size in shape)
+
+
+def _two_classes(xp, predictions, from_logits):
+    """`[1 - p, p]` of probabilities `(..., 1)`, `[0, z]` of logits."""
+    other = xp.zeros_like(predictions) if from_logits else 1 - predictions
+    return xp.concatenate([other, predictions], axis=-1)
+
+
+def _are_weights(values):
+    return (values >= 0) & (values < float("inf"))
 
 
 def _are_ids(values, count):
-    return (values >= 0) & (values < count) & (values == ops.floor(values))
+    return (values >= 0) & (values < count) & (values % 1 == 0)
 
 
 def _check_labels(labels, num_classes, shape):
@@ -426,8 +427,7 @@ def _require(valid, problem, name, rows, seen):
     """Raises an error for invalid rows, now or when the graph runs.
 
     An error shows the first invalid row of `rows`; that of a graph the smallest
-    and the largest value of `seen`. Returns `valid`, or None if all rows are
-    known to be valid.
+    and the largest value of `seen`. Returns `valid`.
     """
     known = _to_numpy_if_known(valid)
     if known is None:
@@ -438,12 +438,11 @@ def _require(valid, problem, name, rows, seen):
             lowest, highest = tf.reduce_min(seen), tf.reduce_max(seen)
             message = [f"{problem} Received: from", lowest, "to", highest]
             tf.debugging.Assert(tf.reduce_all(valid), message)
-        return valid
-    if not known.all():
+    elif not known.all():
         row = int((~known).argmax())
         value = ops.convert_to_numpy(rows[row]).tolist()
         raise ValueError(f"{problem} Received: {name}[{row}]={value}")
-    return None
+    return valid
 
 
 def _to_numpy_if_known(tensor):
@@ -541,8 +540,7 @@ class Examples(NamedTuple):
         if block.shape[1] > 1:
             return block, labels
         block = block if self.from_logits else np.clip(block, 0, 1)
-        other = 0 * block if self.from_logits else 1 - block
-        return np.concatenate([other, block], axis=1), labels
+        return _two_classes(np, block, self.from_logits), labels
 
     def _check(self, block, rows):
         """Raises an error that names the first invalid row of the block."""
@@ -591,19 +589,16 @@ def read(
     from_logits = checks.flag("from_logits", from_logits)
     multi_label = checks.flag("multi_label", multi_label)
     ignore_class = checks.ignore_class(ignore_class)
-    # bfloat16 is converted block by block; all at once would double the memory.
-    if getattr(getattr(probs, "dtype", None), "name", None) != "bfloat16":
-        probs = checks.as_array(name, probs)
-    probs = np.asarray(probs)
-    if multi_label or probs.ndim == 1:
-        probs = probs[..., None]
-    if probs.ndim < 2 or probs.size == 0:
+    given = checks.as_array(name, probs)
+    if given.size == 0 or given.ndim == 0:
         raise ValueError(
             f"`{name}` must have the shape (examples, classes), with at least "
-            f"one of both. Received: {name}.shape={probs.shape}"
+            f"one of both. Received: {name}.shape={given.shape}"
         )
-    shape, num_classes = probs.shape[:-1], probs.shape[-1]
-    probs = probs.reshape(-1, num_classes)
+    if given.ndim == 1 and not multi_label:
+        given = given[:, None]
+    probs, shape = _flatten(np, given, multi_label)
+    num_classes = probs.shape[1]
     remedy, warning = "pass `from_logits=True`", _PROBABILITIES.format(name)
     if of_calibrator:
         remedy = "construct the calibrator without `from_probs=True`"
@@ -699,32 +694,24 @@ def shift_logits(logits):
 def read_labels(labels, shape, num_classes, ignore_class):
     """Class ids `(n,)`, and whether each counts, `(n,)`; None if all do."""
     labels = checks.as_array("labels", labels)
-    if labels.shape == (*shape, 1):
-        labels = labels[..., 0]
-    counts, last = None, max(num_classes, 2) - 1
-    if labels.shape == shape:
-        expected = f"class ids from 0 to {last}"
-        labels = labels.reshape(-1)
+    labels = _flatten_labels(
+        np, "labels", labels, shape, num_classes, ignore_class
+    )
+    counts = None if ignore_class is None else labels != ignore_class
+    if labels.ndim == 1:
+        num_classes = max(num_classes, 2)
+        expected = f"class ids from 0 to {num_classes - 1}"
         with np.errstate(invalid="ignore"):
-            valid = (labels >= 0) & (labels <= last) & (labels % 1 == 0)
-        if ignore_class is not None:
-            counts = labels != ignore_class
+            valid = _are_ids(labels, num_classes)
+        if counts is not None:
             valid |= ~counts
-    elif labels.shape == (*shape, num_classes) and ignore_class is None:
+    else:
         expected = (
             "one-hot rows, or class ids. If rows hold any number of labels, "
             "pass `multi_label=True`"
         )
-        labels = labels.reshape(-1, num_classes)
         valid = np.count_nonzero(labels, axis=1) == 1
         valid &= labels.max(axis=1) == 1
-    else:
-        rows = f" or one-hot rows {(*shape, num_classes)}"
-        raise ValueError(
-            f"`labels` must hold class ids {shape}"
-            f"{rows if num_classes > 1 and ignore_class is None else ''}. "
-            f"Received: labels.shape={labels.shape}, {ignore_class=}"
-        )
     if not valid.all():
         row = int(np.argmin(valid))
         raise ValueError(
@@ -743,12 +730,15 @@ def read_labels(labels, shape, num_classes, ignore_class):
 def read_weight(sample_weight, shape):
     """Weights `(n,)`, float64."""
     weight = checks.as_array("sample_weight", sample_weight)
-    if weight.shape == (*shape, 1):
-        weight = weight[..., 0]
-    _check_leading("sample_weight", weight.shape, shape)
-    _check_weight(weight)
-    weight = weight.reshape(weight.shape + (1,) * (len(shape) - weight.ndim))
-    return np.broadcast_to(weight, shape).reshape(-1).astype(np.float64)
+    weight = _flatten_weight(np, "sample_weight", weight, shape)
+    valid = _are_weights(weight)
+    if not valid.all():
+        row = int(np.argmin(valid))
+        raise ValueError(
+            f"{_WEIGHTS} Received: "
+            f"sample_weight[{_index(row, shape)}]={weight[row]}"
+        )
+    return weight.astype(np.float64)
 
 
 def _as_float(predictions):

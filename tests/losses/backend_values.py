@@ -1,5 +1,6 @@
 """Prints every loss's value and gradient on the backend of KERAS_BACKEND."""
 
+import functools
 import json
 import sys
 
@@ -10,13 +11,21 @@ import caltrain_tf as ct
 from tests.losses.cases import BRANCHES, PRIMARY, SECONDARY, batch
 
 
-def value_and_gradient(function, logits):
+def values_and_gradients(functions, logits):
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
 
-        return jax.jit(jax.value_and_grad(function))(logits)
-    if backend == "torch":
+        @jax.jit
+        def together(x):
+            return [jax.value_and_grad(function)(x) for function in functions]
+
+        return together(logits)
+    return [value_and_gradient(function, logits) for function in functions]
+
+
+def value_and_gradient(function, logits):
+    if keras.backend.backend() == "torch":
         import torch
 
         tensor = torch.tensor(logits, requires_grad=True)
@@ -37,33 +46,34 @@ def all_values():
     labels, logits = batch(33, 4, seed=5)
     logits[7] = logits[8]  # A tie.
     weight = np.linspace(0, 2, 33).astype("float32")
-    rows = []
+    cases = []
     for name, options in BRANCHES:
         function, _ = {**PRIMARY, **SECONDARY}[name]
-        if name in SECONDARY:
-            options = {**options, "sample_weight": weight}
-        value, gradient = value_and_gradient(
-            lambda x, f=function, o=options: keras.ops.sum(
-                f(labels, x, from_logits=True, **o)
-            ),
-            logits,
-        )
-        options = {k: v for k, v in options.items() if k != "sample_weight"}
-        rows.append(
-            [name, options, float(value), np.asarray(gradient).tolist()]
-        )
+        weighted = {"sample_weight": weight} if name in SECONDARY else {}
+        loss = functools.partial(function, **options, **weighted)
+
+        def total(x, loss=loss):
+            return keras.ops.sum(loss(labels, x, from_logits=True))
+
+        cases.append((name, options, total))
     # What takes other labels than class ids.
     soft = np.random.default_rng(0).dirichlet(np.ones(4), 33).astype("float32")
     both = np.stack([labels, np.arange(33) % 3], axis=1)
+    dual_focal, mdca = ct.losses.DualFocal(5.0, True), ct.losses.MDCA(True)
     groupwise = ct.losses.Groupwise("sb_ece", 4, from_logits=True)
-    for name, function in (
-        ("dual_focal, soft", lambda x: ct.losses.DualFocal(5.0, True)(soft, x)),
-        ("mdca, soft", lambda x: ct.losses.MDCA(True)(soft, x)),
-        ("groupwise", lambda x: groupwise(both, x)),
-    ):
-        value, gradient = value_and_gradient(function, logits)
-        rows.append([name, {}, float(value), np.asarray(gradient).tolist()])
-    return rows
+    cases += [
+        ("dual_focal, soft", {}, lambda x: dual_focal(soft, x)),
+        ("mdca, soft", {}, lambda x: mdca(soft, x)),
+        ("groupwise", {}, lambda x: groupwise(both, x)),
+    ]
+    names, options, functions = zip(*cases, strict=True)
+    results = values_and_gradients(functions, logits)
+    return [
+        [name, given, float(value), np.asarray(gradient).tolist()]
+        for name, given, (value, gradient) in zip(
+            names, options, results, strict=True
+        )
+    ]
 
 
 def mmce_hessian():
@@ -73,14 +83,13 @@ def mmce_hessian():
     import jax
 
     labels, logits = batch(5, 3, seed=7)
-    hessian = jax.hessian(
-        lambda x: ct.losses.mmce(
-            labels,
-            keras.ops.concatenate([x[:, None], logits[:, 1:]], axis=1),
-            from_logits=True,
-        )
-    )
-    return np.asarray(hessian(logits[:, 0])).tolist()
+
+    def value(x):
+        changed = keras.ops.concatenate([x[:, None], logits[:, 1:]], axis=1)
+        return ct.losses.mmce(labels, changed, from_logits=True)
+
+    hessian = jax.jit(jax.hessian(value))(logits[:, 0])
+    return np.asarray(hessian).tolist()
 
 
 def fit_history():

@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,14 @@ def test_weights_are_finite_and_not_negative(weight):
         ValueError, match=r"`sample_weight`.*sample_weight\[0\]"
     ):
         ct.losses.sb_ece(LABELS, PROBS, sample_weight=weight)
+
+    def loss(weight):
+        return ct.losses.dca(LABELS, PROBS, sample_weight=weight)
+
+    weight = tf.constant(weight, "float32")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sample_weight"):
+        tf.function(loss)(weight)
+    assert np.isnan(tf.function(loss, jit_compile=True)(weight))
 
 
 @pytest.mark.parametrize(
