@@ -88,8 +88,10 @@ def diagnose(
         sample_weight,
     )
     examples = inputs.read(*arguments)
-    confidence, correct, weight = inputs.top_labels(*arguments)
-    confidence = confidence.astype(np.float64)
+    top = inputs.top_labels(*arguments)
+    confidence, correct, weight = top
+    # The probability of class 1, or else the confidence of the predicted class.
+    judged = decomposition.outcomes(*arguments)
     (predicted,) = examples.map(lambda block, _: (block.argmax(axis=1),))
     num_classes = max(examples.predictions.shape[1], 2)
     if class_names is None:
@@ -99,16 +101,10 @@ def diagnose(
             f"`class_names` must be {num_classes} names. "
             f"Received: {len(class_names)}"
         )
-
-    def compare_with_chance(p, hits):
-        return decomposition.compare_with_chance(
-            p, hits, weight, "ece", num_draws, seed, num_bins
-        )
-
-    test = compare_with_chance(confidence, correct)
-    # The probability of class 1, or else the confidence of the predicted class.
-    p, hits, _ = decomposition.outcomes(*arguments)
-    judged = test if num_classes > 2 else compare_with_chance(p, hits)
+    draws = {"num_draws": num_draws, "seed": seed, "num_bins": num_bins}
+    test = test_of_top = decomposition.calibration_test(top, None, **draws)
+    if num_classes == 2:
+        test = decomposition.calibration_test(judged, None, **draws)
     by_class = [
         (str(class_names[k]), predicted == k) for k in np.unique(predicted)
     ]
@@ -126,17 +122,19 @@ def diagnose(
         nll=scores.mean(scores.nll_of_examples(examples), weight),
         brier=scores.mean(scores.brier_of_examples(examples), weight),
         parts={
-            score: decomposition.decompose(p, hits, score, weight)._asdict()
+            score: decomposition.score_decomposition(
+                judged, None, score
+            )._asdict()
             for score in decomposition.SCORES
         },
-        ece=test.value,
-        ece_if_calibrated=test.expected,
-        p_value=judged.p_value,
+        ece=test_of_top.value,
+        ece_if_calibrated=test_of_top.expected,
+        p_value=test.p_value,
         **_recalibrated(examples, not from_logits, num_bins, num_draws, seed),
-        ranges=_ranges(p, hits, weight, num_bins),
-        classes=_worst_first(_gaps(by_class, confidence, correct, weight)),
-        groups=_worst_first(_gaps(by_group, confidence, correct, weight)),
-        outcome=(confidence, correct, weight),
+        ranges=_ranges(judged, num_bins),
+        classes=_worst_first(_gaps(by_class, top)),
+        groups=_worst_first(_gaps(by_group, top)),
+        outcomes=top,
     )
 
 
@@ -182,7 +180,7 @@ class Diagnosis:
     classes: list
     groups: list
     remedy: dict
-    outcome: tuple = dataclasses.field(repr=False)
+    outcomes: tuple = dataclasses.field(repr=False)
 
     @property
     def is_calibrated(self):
@@ -247,7 +245,7 @@ class Diagnosis:
         values = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name != "outcome"
+            if field.name != "outcomes"
         }
         return values | {
             "ece_interval": list(self.ece_interval),
@@ -262,7 +260,7 @@ class Diagnosis:
         from caltrain_tf.figures import reliability
 
         title = None if self.is_calibrated else self.direction.split(",")[0]
-        return reliability.draw_outcomes([(title, self.outcome)])
+        return reliability.draw_outcomes([(title, self.outcomes)])
 
     def _lines(self):
         """Pairs of a heading and its text."""
@@ -332,15 +330,11 @@ def _gap_text(row, of_class_1=False):
     )
 
 
-def _gaps(parts, confidence, correct, weight):
+def _gaps(parts, outcomes):
     """A row of confidence, accuracy and their gap for each name and part."""
     from caltrain_tf.posthoc.compare import holm
 
-    weight = np.ones(len(correct)) if weight is None else weight
-    table = [
-        _gap(name, confidence[rows], correct[rows], weight[rows])
-        for name, rows in parts
-    ]
+    table = [_gap(name, *outcomes.rows(rows)) for name, rows in parts]
     p_values = holm([row["p_value"] for row in table])
     for row, p_value in zip(table, p_values, strict=True):
         row["p_value"] = float(p_value)
@@ -353,7 +347,7 @@ def _worst_first(table):
     )
 
 
-def _gap(name, confidence, correct, weight):
+def _gap(name, confidence, correct, weight=None):
     """A row of `_gaps`, with a two-sided p-value of the gap.
 
     The number of right predictions is a sum of independent draws, whose
@@ -362,7 +356,9 @@ def _gap(name, confidence, correct, weight):
     """
     from scipy import stats
 
+    weight = np.ones(len(correct)) if weight is None else weight
     weight = weight / weight.sum()
+    confidence = confidence.astype(np.float64)
     gap = float(weight @ (confidence - correct))
     variance = confidence * (1 - confidence)
     deviation = np.sqrt(weight**2 @ variance)
@@ -386,13 +382,14 @@ def _gap(name, confidence, correct, weight):
     }
 
 
-def _ranges(p, hits, weight, num_bins):
+def _ranges(outcomes, num_bins):
     """Rows of bins with a significant gap; neighbours of one sign are one."""
-    edges = binned.inner_edges(p, num_bins, "equal_mass", weight)
+    p = outcomes.confidence
+    edges = binned.inner_edges(p, num_bins, "equal_mass", outcomes.weight)
     # Ties may leave bins empty.
     _, index = np.unique(binned.bin_indices(p, edges), return_inverse=True)
     bins = [(k, index == k) for k in range(index.max() + 1)]
-    table = _gaps(bins, p, hits, weight)
+    table = _gaps(bins, outcomes)
     signs = [(row["p_value"] < LEVEL) * np.sign(row["gap"]) for row in table]
     found = []
     for sign, run in itertools.groupby(table, lambda row: signs[row["name"]]):
@@ -401,9 +398,9 @@ def _ranges(p, hits, weight, num_bins):
             continue
         inside = np.isin(index, [row["name"] for row in run])
         low, high = float(p[inside].min()), float(p[inside].max())
-        (row,) = _gaps([(f"{low:.4f} to {high:.4f}", inside)], p, hits, weight)
-        row["p_value"] = min(row["p_value"] for row in run)
-        found.append(row | {"low": low, "high": high})
+        p_value = min(row["p_value"] for row in run)
+        row = _gap(f"{low:.4f} to {high:.4f}", *outcomes.rows(inside))
+        found.append(row | {"low": low, "high": high, "p_value": p_value})
     return found
 
 

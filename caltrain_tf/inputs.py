@@ -634,13 +634,28 @@ def read(
     )
 
 
-def top_labels(*args, **kwargs):
-    """The top-label prediction of each example; arguments as in `read`.
+class Outcomes(NamedTuple):
+    """Probabilities of one class per example, and whether they came true."""
 
-    Returns confidences `(n,)`, at most 1; booleans `(n,)`, whether the first of
-    the most probable classes is the label; and weights `(n,)`, or None.
+    confidence: np.ndarray  # `(n,)`, at most 1.
+    correct: np.ndarray  # Booleans `(n,)`.
+    weight: Any = None  # `(n,)`; None if all are 1.
+
+    def rows(self, index):
+        """The outcomes of a part of the examples."""
+        return Outcomes(*(x if x is None else x[index] for x in self))
+
+
+def top_labels(probs, *args, **kwargs):
+    """`Outcomes` of the predicted class, the first of the most probable ones.
+
+    The arguments are those of `read`. `Outcomes` in place of `probs` are
+    returned as they are, so that metrics of resamples and groups read the
+    predictions once.
     """
-    examples = read(*args, **kwargs)
+    if isinstance(probs, Outcomes):
+        return probs
+    examples = read(probs, *args, **kwargs)
 
     def of_block(block, labels):
         predicted = block.argmax(axis=1)
@@ -650,7 +665,7 @@ def top_labels(*args, **kwargs):
             confidence = at_class(block, predicted)
         return np.minimum(confidence, 1), predicted == labels
 
-    return *examples.map(of_block), examples.weight
+    return Outcomes(*examples.map(of_block), examples.weight)
 
 
 def map_blocks(function, num_rows, row_bytes, block_bytes=None):

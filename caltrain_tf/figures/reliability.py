@@ -199,14 +199,13 @@ def group_reliability(
     everything = inputs.top_labels(*arguments)
     outcomes = [(f"all ({len(everything[0]):,})", everything)]
     for group, index in rows.items():
-        outcome = [x if x is None else x[index] for x in everything]
         title = f"{subsets.group_text(group)} ({len(index):,})"
-        outcomes.append((title, outcome))
+        outcomes.append((title, everything.rows(index)))
     return draw_outcomes(outcomes, num_bins, columns)
 
 
 def draw_outcomes(outcomes, num_bins=15, columns=None):
-    """Draws a diagram of each title and what `inputs.top_labels` returned."""
+    """Draws a diagram of each title and its `inputs.Outcomes`."""
     axes = new_axes(len(outcomes), columns)
     for ax, (title, outcome) in zip(axes, outcomes, strict=True):
         _draw_outcome(ax, outcome, title, num_bins, "equal_mass")
@@ -215,10 +214,8 @@ def draw_outcomes(outcomes, num_bins=15, columns=None):
 
 
 def _draw_outcome(ax, outcome, title, num_bins, binning):
+    error = binned.calibration_error(outcome, None, num_bins, binning=binning)
     confidence, correct, weight = outcome
-    error = binned.error_of_confidence(
-        confidence, correct, num_bins, binning=binning, weight=weight
-    )
     edges = binned.inner_edges(confidence, num_bins, "equal_width")
     bins = binned.fill_bins(confidence, correct, edges, weight)
     # The number of predictions, regardless of their weights.

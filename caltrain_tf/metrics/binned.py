@@ -130,26 +130,10 @@ def calibration_error(
         (debiased). Karandikar et al., "Soft Calibration Objectives for Neural
         Networks", 2021 (label).
     """
+    check_bins(num_bins, norm, binning, estimator, debias)
     confidence, correct, weight = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    return error_of_confidence(
-        confidence, correct, num_bins, norm, binning, estimator, debias, weight
-    )
-
-
-def error_of_confidence(
-    confidence,
-    correct,
-    num_bins=15,
-    norm=2,
-    binning="equal_mass",
-    estimator="bin",
-    debias=False,
-    weight=None,
-):
-    """`calibration_error`, given confidences and correctness `(n,)`."""
-    check_bins(num_bins, norm, binning, estimator, debias)
     if weight is not None:
         weight = weight / weight.max()  # No sum or square overflows.
     edges = inner_edges(confidence, num_bins, binning, weight)
@@ -195,16 +179,11 @@ def mean_sweep_calibration_error(
     Reference:
         Roelofs et al., "Mitigating Bias in Calibration Error Estimation", 2020.
     """
-    confidence, correct, weight = inputs.top_labels(
+    checks.choice("norm", norm, NORMS)
+    outcomes = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    return sweep_of_confidence(confidence, correct, norm, weight)
-
-
-def sweep_of_confidence(confidence, correct, norm=2, weight=None):
-    """`mean_sweep_calibration_error`, given confidences and correctness."""
-    checks.choice("norm", norm, NORMS)
-    confidence, correct, weight = sort_together(confidence, correct, weight)
+    confidence, correct, weight = sort_together(*outcomes)
     weight = in_units(weight)
     mass = np.cumsum(weight)
     # A bin that begins within ties begins at the first of them.
@@ -289,7 +268,7 @@ def reliability_curve(
 
 
 def positives(*arguments):
-    """P(y = 1), whether y is 1, and weights; arguments as of `inputs.read`."""
+    """`Outcomes` of class 1 of two; arguments as of `inputs.read`."""
     examples = inputs.read(*arguments)
     if examples.predictions.shape[1] > 2:
         raise ValueError(
@@ -303,7 +282,7 @@ def positives(*arguments):
             return scipy.special.expit(block[:, 1] - block[:, 0]), labels == 1
         return np.clip(block[:, 1], 0, 1), labels == 1
 
-    return *examples.map(of_block), examples.weight
+    return inputs.Outcomes(*examples.map(of_block), examples.weight)
 
 
 def marginal_calibration_error(
@@ -373,19 +352,16 @@ def marginal_calibration_error(
         (log_sums,) = examples.map(log_sum)
 
     def of_class(k, _):
-        column, hits, weight = probs[:, k], labels == k, examples.weight
+        column = probs[:, k]
         if from_logits:
             with np.errstate(over="ignore"):
                 column = np.exp(column - log_sums)
+        outcomes = inputs.Outcomes(column, labels == k, examples.weight)
         if threshold is not None:
-            above = column > threshold
-            column, hits = column[above], hits[above]
-            weight = weight if weight is None else weight[above]
-        if not len(column):
+            outcomes = outcomes.rows(column > threshold)
+        if not len(outcomes.confidence):
             return 0.0
-        return error_of_confidence(
-            column, hits, num_bins, norm, binning, weight=weight
-        )
+        return calibration_error(outcomes, None, num_bins, norm, binning)
 
     errors = np.array(
         inputs.map_blocks(of_class, probs.shape[1], 1, block_bytes=1)

@@ -68,25 +68,13 @@ def score_decomposition(
         Dimitriadis et al., "Stable reliability diagrams for probabilistic
         classifiers", 2021.
     """
-    score = checks.choice("score", score, SCORES)
-    p, hits, weight = outcomes(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
-    return decompose(p, hits, score, weight)
-
-
-def outcomes(*arguments):
-    """`positives` of two classes, `top_labels` of more, in float64."""
-    if inputs.read(*arguments).predictions.shape[1] <= 2:
-        return binned.positives(*arguments)
-    confidence, hits, weight = inputs.top_labels(*arguments)
-    return confidence.astype(np.float64), hits, weight
-
-
-def decompose(confidence, hits, score="brier", weight=None):
-    """`score_decomposition` of probabilities and booleans `(n,)`."""
     # `import caltrain_tf` does not import scikit-learn.
     from sklearn.isotonic import IsotonicRegression
+
+    score = checks.choice("score", score, SCORES)
+    confidence, hits, weight = outcomes(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    )
 
     def mean_score(p):
         if score == "brier":
@@ -101,6 +89,16 @@ def decompose(confidence, hits, score="brier", weight=None):
     return ScoreDecomposition(
         total, total - best, uncertainty - best, uncertainty
     )
+
+
+def outcomes(probs, *arguments):
+    """`positives` of two classes, `top_labels` of more, in float64."""
+    if isinstance(probs, inputs.Outcomes):
+        return probs
+    if inputs.read(probs, *arguments).predictions.shape[1] <= 2:
+        return binned.positives(probs, *arguments)
+    confidence, hits, weight = inputs.top_labels(probs, *arguments)
+    return inputs.Outcomes(confidence.astype(np.float64), hits, weight)
 
 
 class CalibrationTest(NamedTuple):
@@ -177,19 +175,12 @@ def calibration_test(
     num_draws = checks.count("num_draws", num_draws)
     num_bins = checks.count("num_bins", num_bins)
     seed = checks.count("seed", seed, low=0)
-    top = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
-    return compare_with_chance(*top, statistic, num_draws, seed, num_bins)
-
-
-def compare_with_chance(
-    confidence, correct, weight, statistic, num_draws, seed, num_bins
-):
-    """`calibration_test`, given confidences and correctness `(n,)`."""
     confidence, correct, weight = binned.sort_together(
-        confidence.astype(np.float64), correct, weight
+        *inputs.top_labels(
+            probs, labels, from_logits, multi_label, ignore_class, sample_weight
+        )
     )
+    confidence = confidence.astype(np.float64)
     share = weight / weight.sum()
     edges = binned.inner_edges(confidence, num_bins, "equal_mass", weight)
     starts = np.unique(np.searchsorted(confidence, [0.0, *edges]))

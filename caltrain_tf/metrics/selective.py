@@ -60,11 +60,10 @@ def risk_coverage_curve(
         El-Yaniv and Wiener, "On the Foundations of Noise-free Selective
         Classification", 2010.
     """
-    threshold, mass, errors = _accumulate(
-        *inputs.top_labels(
-            probs, labels, from_logits, multi_label, ignore_class, sample_weight
-        )
+    outcomes = inputs.top_labels(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
+    threshold, mass, errors = _accumulate(*outcomes)
     return RiskCoverageCurve(mass / mass[-1], errors / mass, threshold)
 
 
@@ -109,16 +108,10 @@ def aurc(
         Geifman and El-Yaniv, "Selective Classification for Deep Neural
         Networks", 2017.
     """
-    return aurc_of_confidence(
-        *inputs.top_labels(
-            probs, labels, from_logits, multi_label, ignore_class, sample_weight
-        )
+    outcomes = inputs.top_labels(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-
-
-def aurc_of_confidence(confidence, correct, weight=None):
-    """`aurc`, given confidences and correctness `(n,)`."""
-    _, mass, errors = _accumulate(confidence, correct, weight)
+    _, mass, errors = _accumulate(*outcomes)
     total, wrong = mass[-1], errors[-1]
     if total == 1:
         return float(wrong)
@@ -174,27 +167,20 @@ def coverage_at_risk(
         Geifman and El-Yaniv, "Selective Classification for Deep Neural
         Networks", 2017.
     """
-    confidence, correct, weight = inputs.top_labels(
+    risk = checks.number("risk", risk, low=0, high=1, closed=True)
+    outcomes = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    return coverage_of_confidence(confidence, correct, risk, weight)
-
-
-def coverage_of_confidence(confidence, correct, risk=0.05, weight=None):
-    """`coverage_at_risk`, given confidences and correctness `(n,)`."""
-    risk = checks.number("risk", risk, low=0, high=1, closed=True)
-    _, mass, errors = _accumulate(confidence, correct, weight)
-    slack = 0.0 if weight is None else WEIGHT_ROUNDING
+    _, mass, errors = _accumulate(*outcomes)
+    slack = 0.0 if outcomes.weight is None else WEIGHT_ROUNDING
     allowed = np.flatnonzero(errors / mass <= risk + slack)
     return float(mass[allowed[-1]] / mass[-1]) if len(allowed) else float("nan")
 
 
 def _accumulate(confidence, correct, weight):
-    """Sums over the examples with at least each distinct confidence.
+    """Distinct confidences, the largest first; examples and errors up to each.
 
-    Returns:
-        The confidences in decreasing order, the number of examples, and how
-        many of them are wrong, in float64. The smallest weight is one example.
+    The smallest weight is one example.
     """
     arrays = binned.sort_together(confidence, correct, weight)
     confidence, correct, weight = (array[::-1] for array in arrays)

@@ -1,7 +1,6 @@
 """A metric on subsets of the examples: resamples for intervals, and groups."""
 
 import dataclasses
-import inspect
 from typing import NamedTuple
 
 import numpy as np
@@ -9,20 +8,18 @@ import numpy as np
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned, scores, selective, unbinned
 
-# Metrics that need only confidences and correctness, and metrics that are means
-# of a value per example: both read the predictions once, not once per resample.
-OF_CONFIDENCE = {
-    binned.calibration_error: binned.error_of_confidence,
-    binned.mean_sweep_calibration_error: binned.sweep_of_confidence,
-    unbinned.ks_error: unbinned.ks_of_confidence,
-    unbinned.mmce: unbinned.mmce_of_confidence,
-    unbinned.smooth_calibration_error: unbinned.smooth_of_confidence,
-    scores.accuracy: lambda confidence, correct, weight=None: scores.mean(
-        correct, weight
-    ),
-    selective.aurc: selective.aurc_of_confidence,
-    selective.coverage_at_risk: selective.coverage_of_confidence,
-}
+# Metrics of the predicted class, and metrics that are means of a value per
+# example: both read the predictions once, not once per resample.
+OF_TOP_LABELS = (
+    binned.calibration_error,
+    binned.mean_sweep_calibration_error,
+    unbinned.ks_error,
+    unbinned.mmce,
+    unbinned.smooth_calibration_error,
+    scores.accuracy,
+    selective.aurc,
+    selective.coverage_at_risk,
+)
 OF_EXAMPLES = {
     scores.average_uncertainty: scores.entropy_of_examples,
     scores.brier_score: scores.brier_of_examples,
@@ -30,7 +27,7 @@ OF_EXAMPLES = {
 }
 # The largest value of each metric; the smallest is 0. Missing metrics have no
 # bound, or one that depends on the number of classes.
-LARGEST_VALUES = dict.fromkeys(OF_CONFIDENCE, 1.0) | {scores.brier_score: 2.0}
+LARGEST_VALUES = dict.fromkeys(OF_TOP_LABELS, 1.0) | {scores.brier_score: 2.0}
 # Metrics whose higher values are better.
 RISING = (scores.accuracy, selective.coverage_at_risk)
 
@@ -41,28 +38,37 @@ def on_rows(metric, options, *arguments):
         raise ValueError(
             f"`metric` must be a function. Received: metric={metric!r}"
         )
-    if metric in OF_CONFIDENCE or metric in OF_EXAMPLES:
-        unknown = set(options) - set(inspect.signature(metric).parameters)
-        if unknown:
-            raise ValueError(
-                f"`options` must be options of {metric.__name__}. "
-                f"Received: {', '.join(sorted(unknown))}"
-            )
-    examples, name = inputs.read(*arguments), "weight"
-    if metric in OF_CONFIDENCE:
-        arrays = inputs.top_labels(*arguments)[:2]
-        function = OF_CONFIDENCE[metric]
+    examples = inputs.read(*arguments)
+    weight = examples.weight
+    if metric in OF_TOP_LABELS:
+        outcomes = inputs.top_labels(*arguments)
+
+        def function(rows):
+            return metric(outcomes.rows(rows), None, **options)
+
     elif metric in OF_EXAMPLES:
-        arrays, function = [OF_EXAMPLES[metric](examples)], scores.mean
+        if options:
+            raise ValueError(
+                f"{metric.__name__} has no options. Received: {options}"
+            )
+        values = OF_EXAMPLES[metric](examples)
+
+        def function(rows):
+            return scores.mean(
+                values[rows], None if weight is None else weight[rows]
+            )
+
     else:
-        arrays, function, name = examples.whole(), metric, "sample_weight"
+        probs, labels = examples.whole()
         if examples.from_logits:
             options = {**options, "from_logits": True}
-    weight = examples.weight
+
+        def function(rows):
+            weights = {} if weight is None else {"sample_weight": weight[rows]}
+            return metric(probs[rows], labels[rows], **options, **weights)
 
     def of_rows(rows):
-        weights = {} if weight is None else {name: weight[rows]}
-        value = function(*(a[rows] for a in arrays), **options, **weights)
+        value = function(rows)
         if np.ndim(value) != 0:
             raise ValueError(
                 "`metric` must return a number. Received: "

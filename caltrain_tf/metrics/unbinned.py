@@ -45,16 +45,10 @@ def ks_error(
     Reference:
         Gupta et al., "Calibration of Neural Networks using Splines", 2021.
     """
-    return ks_of_confidence(
-        *inputs.top_labels(
-            probs, labels, from_logits, multi_label, ignore_class, sample_weight
-        )
+    outcomes = inputs.top_labels(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-
-
-def ks_of_confidence(confidence, correct, weight=None):
-    """`ks_error`, given confidences and correctness `(n,)`."""
-    confidence, excess, mass = _sorted_excess(confidence, correct, weight)
+    confidence, excess, mass = _sorted_excess(*outcomes)
     total = np.abs(np.cumsum(excess))
     # Inside of a group of ties the sum depends on their order.
     is_last = np.append(confidence[1:] != confidence[:-1], True)
@@ -100,15 +94,10 @@ def mmce(
         Kernel Mean Embeddings", 2018.
     """
     width = checks.number("width", width, low=SMALLEST_WIDTH, closed=True)
-    confidence, correct, weight = inputs.top_labels(
+    outcomes = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    return mmce_of_confidence(confidence, correct, width, weight)
-
-
-def mmce_of_confidence(confidence, correct, width=0.4, weight=None):
-    """`mmce`, given confidences and correctness `(n,)`."""
-    points, excess, mass = _sorted_excess(confidence, correct, weight)
+    points, excess, mass = _sorted_excess(*outcomes)
     rising = excess * np.exp((points - points[0]) / width)
     # sum_{j < i} e_j exp((x_j - x_i) / width) for every i.
     before = np.concatenate([[0.0], np.cumsum(rising)[:-1]])
@@ -158,15 +147,9 @@ def smooth_calibration_error(
         Blasiok and Nakkiran, "Smooth ECE: Principled Reliability Diagrams via
         Kernel Smoothing", 2023.
     """
-    return smooth_of_confidence(
-        *inputs.top_labels(
-            probs, labels, from_logits, multi_label, ignore_class, sample_weight
-        )
+    confidence, correct, weight = inputs.top_labels(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-
-
-def smooth_of_confidence(confidence, correct, weight=None):
-    """`smooth_calibration_error`, given confidences and correctness."""
     if np.array_equal(confidence, correct):
         return 0.0
     points = confidence.astype(np.float64)

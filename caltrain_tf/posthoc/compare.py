@@ -369,9 +369,8 @@ def measure(logits, labels, weights, num_bins, num_samples, seed=0):
     mirrored = 2 * rows[0, 2] - np.array([high[2], low[2]])
     low[2], high[2] = np.sqrt(np.maximum(mirrored, 0.0))
     found = rows[0].copy()
-    found[2] = binned.error_of_confidence(
-        confidence, correct, num_bins, weight=weights, debias=True
-    )
+    outcomes = inputs.Outcomes(confidence, correct, weights)
+    found[2] = binned.calibration_error(outcomes, None, num_bins, debias=True)
     low, high = np.minimum(low, found), np.maximum(high, found)
     nll, brier, ece, accuracy = (
         Score(value, interval)

@@ -12,7 +12,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import softmax
 
 from caltrain_tf import checks, inputs, layers
-from caltrain_tf.metrics.binned import error_of_confidence
+from caltrain_tf.metrics import binned
 from caltrain_tf.posthoc import base
 
 OBJECTIVES = ("nll", "sb_ece", "hb_ece")
@@ -131,9 +131,8 @@ class TemperatureScaling(base.Calibrator):
             """The value, its share of the NLL, and the gap."""
             _, nll, confidence, correct, weight = predict(data, position)
             if is_hard:
-                error = error_of_confidence(
-                    confidence, correct, self.num_bins, weight=weight
-                )
+                outcomes = inputs.Outcomes(confidence, correct, weight)
+                error = binned.calibration_error(outcomes, None, self.num_bins)
             else:
                 error = soft_binned_error(
                     confidence,

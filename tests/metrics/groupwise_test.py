@@ -139,8 +139,10 @@ def test_bad_metrics_and_options():
     call = functools.partial(
         metrics.groupwise, probs=PROBS, labels=LABELS, groups=NUMBERS
     )
-    with pytest.raises(ValueError, match="calibration_error.*: num_bin$"):
+    with pytest.raises(TypeError, match="calibration_error.* 'num_bin'"):
         call(metrics.calibration_error, num_bin=3)
+    with pytest.raises(ValueError, match="brier_score has no options.*norm"):
+        call(metrics.brier_score, norm=3)
     with pytest.raises(ValueError, match="must return a number.*Curve"):
         call(metrics.reliability_curve)
 
