@@ -67,7 +67,7 @@ class JpegRecords(StoredImages):
     In every epoch the files are permuted and divided into equal parts for the
     hosts, which may cut a file in two. Each host reads its files in blocks and
     shuffles each block with a buffer. An epoch that starts at a later step
-    skips the blocks before it, and reads but does not decode the rest.
+    skips the blocks before it, and does not decode what else is before it.
 
     `files` are as in `read_records`, and `parse` is a function from a record to
     (encoded image, label).

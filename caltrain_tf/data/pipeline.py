@@ -161,11 +161,9 @@ class ImageData:
 
         return build
 
-    def eval_input(self, split, batch_size, *, transform=None):
+    def eval_input(self, split, batch_size):
         """Returns a function from an `InputContext` to the host's batches."""
-        batches = functools.partial(
-            self.eval_batches, split, transform=transform
-        )
+        batches = functools.partial(self.eval_batches, split)
         return host_input(batches, batch_size)
 
     def interleaved(self, held_out_fraction=0.1):

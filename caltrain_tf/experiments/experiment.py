@@ -1,7 +1,6 @@
 """The files of a run: what is read before training and written after it."""
 
 import json
-import math
 import tempfile
 import threading
 
@@ -38,7 +37,7 @@ def open_folder(folder, config, strategy, wait=False):
     if wait:
         say = threading.Timer(5, print, [f"Waiting for another run: {folder}."])
         say.start()
-        training.wait_until_free(folder, math.inf)
+        training.wait_until_free(folder)
         say.cancel()
     chief = training.is_chief(strategy)
     return training.RunFolder(folder, config.to_dict(), chief)

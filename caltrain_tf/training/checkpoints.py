@@ -62,18 +62,10 @@ class Checkpoints:
 
     `<folder>/ckpt-<step>` are the newest, `<folder>/best/best-<step>` is the
     best. A thread writes them from a copy of the variables on the host while
-    training continues; each save waits for the previous one, and `wait` waits
-    for all of them. TensorFlow writes a checkpoint to a temporary path and then
-    moves it; files that a killed process leaves incomplete are detected by
-    their checksums when they are read.
-
-    Args:
-        folder: The folder of the checkpoints; None to write none.
-        variables: Lists of Keras variables, by name.
-        keep: How many of the newest checkpoints to keep, at least 2, so that
-            there is one to fall back to.
-        chief: Whether this process writes into the folder. Other workers have
-            to take part in saving, and write to a temporary folder.
+    training continues; each save waits for the previous one. Files that a
+    killed process leaves incomplete are detected by their checksums when they
+    are read. `variables` are lists of Keras variables by name. Workers other
+    than the `chief` have to take part, and write to a temporary folder.
     """
 
     def __init__(self, folder, variables, keep=3, chief=True):
@@ -90,6 +82,7 @@ class Checkpoints:
             **{name: _raw(values) for name, values in variables.items()},
         )
         self._temporary = None if chief else tempfile.mkdtemp()
+        # At least 2, so that there is one to fall back to.
         self._keep = {_NEWEST: checks.count("keep", keep, low=2), _BEST: 1}
         self._managers = {}
 
@@ -199,11 +192,10 @@ class Preempted(SystemExit):
 class StopSignal:
     """A context that records that the run is to stop, in `received`.
 
-    SIGTERM comes from a preempted machine or its scheduler; a second one ends
-    the process at once, even if TensorFlow does not return. On a machine of
-    Google's cloud, its notice of preemption counts as well. With `saves`,
-    Ctrl-C is recorded too, and a second Ctrl-C interrupts. Only the main thread
-    of a program can handle signals.
+    A second SIGTERM ends the process at once, even if TensorFlow does not
+    return. On a machine of Google's cloud, its notice of preemption counts as
+    the first one. With `saves`, Ctrl-C is recorded too, and a second one
+    interrupts. Only the main thread of a program can handle signals.
     """
 
     def __init__(self, saves=True):
@@ -281,11 +273,8 @@ def _end_at_second(reader):
 
 
 def _io_device():
-    """Returns a device of this process for reading and writing checkpoints.
-
-    By default TensorFlow uses the host of the variables, which may be another
-    machine with its own file system.
-    """
+    # By default, the host of the variables reads and writes, which may be
+    # another machine with its own file system.
     with tf.device("CPU:0"):
         return tf.zeros([]).device
 
@@ -306,10 +295,7 @@ def _oldest_first(folder, name):
 
 
 def _restore_newest(folder, name, checkpoint):
-    """Restores the newest checkpoint that is neither damaged nor incomplete.
-
-    Returns None only if the folder has no checkpoints at all.
-    """
+    """Restores the newest whole checkpoint; None if there are none at all."""
     device, path = _io_device(), folder
     options = tf.train.CheckpointOptions(experimental_io_device=device)
     try:

@@ -1,7 +1,6 @@
 """The folder of a run: one configuration, one process at a time."""
 
 import json
-import math
 import os
 import pathlib
 
@@ -95,10 +94,10 @@ def flatten(config, prefix=""):
     return flat
 
 
-def wait_until_free(path, seconds):
-    """Waits until no process holds a run's folder; an error after `seconds`."""
+def wait_until_free(path):
+    """Waits until no process holds a run's folder."""
     if os.path.exists(os.path.join(path, ".lock")):
-        _acquire(path, -1 if seconds == math.inf else seconds).release()
+        _acquire(path, timeout=-1).release()
 
 
 def _acquire(path, timeout):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import filelock
 import pytest
@@ -60,16 +61,21 @@ def test_a_kill_gives_the_lock_back(tmp_path):
 
 
 def test_waiting_for_the_process_before(tmp_path):
-    wait_until_free(tmp_path / "not there", 60)
-    run = RunFolder(tmp_path).__enter__()
-    with pytest.raises(ValueError, match="in use"):
-        wait_until_free(tmp_path, 0.2)
-    timer = threading.Timer(0.3, run.__exit__)
-    timer.start()
-    wait_until_free(tmp_path, 60)
-    assert timer.finished.is_set()
-    with RunFolder(tmp_path):
-        pass
+    wait_until_free(tmp_path / "not there")
+    held, ended = threading.Event(), []
+
+    def hold():
+        with RunFolder(tmp_path):
+            held.set()
+            time.sleep(0.3)
+            ended.append(True)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    wait_until_free(tmp_path)
+    assert ended
+    other.join()
 
 
 def test_file_systems_without_locks_are_refused(tmp_path, monkeypatch):
@@ -81,7 +87,7 @@ def test_file_systems_without_locks_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="cannot be locked: No locks avail"):
         RunFolder(tmp_path).__enter__()
     with pytest.raises(ValueError, match="cannot be locked: No locks avail"):
-        wait_until_free(tmp_path, 60)
+        wait_until_free(tmp_path)
 
 
 def test_a_folder_in_a_bucket():
