@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
+from caltrain_tf.training.checkpoints import Checkpoints
 from tests.training import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -78,20 +80,28 @@ def test_in_an_evaluation(tmp_path):
 
 
 def test_in_a_save(tmp_path, monkeypatch):
-    save = tf.train.CheckpointManager.save
-    saved = []
+    save, wait = tf.train.CheckpointManager.save, Checkpoints.wait
+    saved, begun, awaited = [], threading.Event(), threading.Event()
 
     def save_slowly(manager, checkpoint_number, options):
-        def wait(path):
+        def hold(path):
             if not saved:
                 _terminate()
-                time.sleep(2)
+                begun.set()
+                awaited.wait(timeout=60)
             saved.append(checkpoint_number)
 
-        options.experimental_write_callbacks.insert(0, wait)
-        return save(manager, checkpoint_number, options=options)
+        options.experimental_write_callbacks.insert(0, hold)
+        path = save(manager, checkpoint_number, options=options)
+        begun.wait(timeout=60)
+        return path
+
+    def wait_and_tell(checkpoints):
+        awaited.set()
+        wait(checkpoints)
 
     monkeypatch.setattr(tf.train.CheckpointManager, "save", save_slowly)
+    monkeypatch.setattr(Checkpoints, "wait", wait_and_tell)
     options = {"checkpoint_every_steps": 5}
     step = _fit_until_preempted(tmp_path, _slow(-1), **options)
     # What is on its way is awaited, and nothing else is written.
