@@ -8,6 +8,9 @@ from sklearn.exceptions import ConvergenceWarning
 from caltrain_tf import checks, inputs, layers
 from caltrain_tf.posthoc import base, temperature
 
+# Uniform predictions alone are ties, which have no predicted class.
+_NOT_UNIFORM = 1e-4
+
 
 class EnsembleTemperatureScaling(base.Calibrator):
     """Mixes tempered, plain and uniform predictions.
@@ -55,6 +58,8 @@ class EnsembleTemperatureScaling(base.Calibrator):
         self.weights_ = mixture_weights(
             np.stack([tempered, plain, uniform]).astype(np.float64), weights
         )
+        if self.weights_[2] > 1 - _NOT_UNIFORM:
+            self.weights_ = np.array([0.0, _NOT_UNIFORM, 1 - _NOT_UNIFORM])
 
     def _transform(self, logits):
         with np.errstate(divide="ignore"):

@@ -51,3 +51,18 @@ def test_transform_is_the_formula_and_never_worse_than_its_temperature():
     np.testing.assert_array_equal(
         scaler.transform(logits).argmax(axis=1), logits.argmax(axis=1)
     )
+
+
+@pytest.mark.filterwarnings("ignore:The logits say nothing")
+def test_predicted_classes_stay_where_predictions_are_worse_than_chance():
+    logits, labels = calibrated(500, 2)
+    scaler = ct.posthoc.EnsembleTemperatureScaling().fit(-logits, labels)
+    assert scaler.weights_[2] > 0.99
+    transformed = scaler.transform(logits)
+    np.testing.assert_array_equal(
+        transformed.argmax(axis=1), logits.argmax(axis=1)
+    )
+    np.testing.assert_array_equal(
+        scaler.as_layer()(logits.astype("float32")).numpy().argmax(axis=1),
+        logits.argmax(axis=1),
+    )
