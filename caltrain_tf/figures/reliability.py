@@ -96,7 +96,8 @@ def reliability_diagram(
     if positive:
         ax.set_ylabel("Share of class 1")
         ax.child_axes[0].set_xlabel("Probability of class 1")
-    handles = _handles("share of class 1" if positive else "accuracy")
+    names = ("share of class 1", "probability") if positive else ()
+    handles = _handles(*names)
     if own_figure:
         draw_legend(ax.figure, handles)
     else:
@@ -254,12 +255,12 @@ def draw_legend(figure, handles=None):
     figure.legend(handles=handles, loc="upper center", **_LEGEND_STYLE)
 
 
-def _handles(name="accuracy"):
+def _handles(accuracy="accuracy", confidence="confidence"):
     return [
-        Patch(facecolor=_BLUE, label=name),
+        Patch(facecolor=_BLUE, label=accuracy),
         Patch(**_GAP, label="gap"),
-        Line2D([], [], color=_BLUE, linestyle="--", label=f"mean {name}"),
-        Line2D([], [], color=_ORANGE, label="mean confidence"),
+        Line2D([], [], color=_BLUE, linestyle="--", label=f"mean {accuracy}"),
+        Line2D([], [], color=_ORANGE, label=f"mean {confidence}"),
     ]
 
 

@@ -176,4 +176,4 @@ def test_bars_of_class_1():
     assert ax.get_title("right") == f"ECE {error:.2f}% (equal width)"
     assert ax.get_ylabel() == "Share of class 1"
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "share of class 1" in legend and "mean confidence" in legend
+    assert "share of class 1" in legend and "mean probability" in legend
