@@ -156,10 +156,11 @@ def test_every_room_is_on_the_api_page():
         assert f"ct.{room}" in text
 
 
-def test_the_links_of_the_readme_lead_somewhere():
-    readme = (ROOT / "README.md").read_text()
-    links = re.findall(r"\]\(([^)]+)\)", readme)
-    local = [link for link in links if not link.startswith("https://")]
-    assert local
-    for link in local:
-        assert (ROOT / link.partition("#")[0]).exists(), link
+def test_links_lead_somewhere_in_the_repository():
+    pages = [ROOT / "README.md", *DOCS.glob("**/*.md")]
+    assert len(pages) > 20
+    for page in pages:
+        for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+            if not link.startswith("https://"):
+                path = page.parent / link.partition("#")[0]
+                assert path.exists(), (page.name, link)
