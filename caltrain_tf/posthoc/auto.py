@@ -91,7 +91,12 @@ class AutoCalibration(base.Calibrator):
     def _fit(self, data):
         logits, labels, weights = data.whole()
         tried = candidates(*logits.shape)
-        folds = base.folds(labels, min(self.cv, max(len(labels), 2)))
+        if len(labels) < 2:
+            raise ValueError(
+                "`logits` must hold at least two examples, to hold one out. "
+                f"Received: {len(labels)}"
+            )
+        folds = base.folds(labels, min(self.cv, len(labels)))
         losses = {}
         for name, each in tried.items():
             held_out = out_of_fold(each, logits, labels, weights, folds)

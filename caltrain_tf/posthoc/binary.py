@@ -233,7 +233,8 @@ def logistic_regression(columns, positive, weights, lowest=-np.inf):
     means = columns @ weights
     centred = columns - means[:, None]
     spreads = np.sqrt(centred**2 @ weights)
-    spreads[spreads == 0] = 1.0
+    # The mean of equal numbers has rounding errors.
+    spreads[spreads <= 1e-12 * np.abs(means)] = 1.0
     features = np.vstack([centred / spreads[:, None], np.ones(len(positive))])
     signs = np.where(positive, 1.0, -1.0)
 

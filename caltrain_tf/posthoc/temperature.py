@@ -226,7 +226,8 @@ def most_likely(data):
 
 def effective_count(weight):
     """The number of equal weights that say as much."""
-    return weight.sum() ** 2 / (weight @ weight)
+    shares = weight / weight.sum()
+    return 1.0 / (shares @ shares)
 
 
 def predict(data, position):

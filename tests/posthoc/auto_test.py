@@ -33,6 +33,11 @@ def test_does_nothing_where_nothing_helps():
     assert "doing nothing has a lower one" in calibrator.reason_
 
 
+def test_one_example_is_too_few():
+    with pytest.raises(ValueError, match="`logits`.*two examples.*: 1"):
+        ct.posthoc.AutoCalibration().fit([[3.0, 0.0]], [0])
+
+
 def test_the_first_within_one_standard_error_is_chosen():
     weights = np.full(4, 0.25)
     losses = {

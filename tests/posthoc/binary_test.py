@@ -174,3 +174,12 @@ def test_separable_labels_and_missing_classes():
     for name in ("PlattScaling", "BetaCalibration", "IsotonicCalibration"):
         scaler = getattr(ct.posthoc, name)().fit(logits, [0, 0, 0, 0])
         np.testing.assert_allclose(scaler.predict_proba(logits), 1 / 6)
+
+
+@pytest.mark.parametrize("name", ["PlattScaling", "BetaCalibration"])
+def test_equal_predictions_become_the_shares_of_the_labels(name):
+    labels = np.arange(12) % 4 == 0
+    scaler = getattr(ct.posthoc, name)().fit(np.full(12, -1.3), labels)
+    np.testing.assert_allclose(scaler.predict_proba([-1.3]), 0.25, rtol=1e-6)
+    # Rounding in the mean of 12 equal numbers does not become a slope.
+    assert np.all(np.abs(scaler.a_) <= 2)

@@ -172,7 +172,7 @@ def test_the_share_counts_effective_examples():
         np.repeat(labels, weights),
         weight=2 * 15 / count,
     )
-    for scale in (1.0, 1e-7):
+    for scale in (1.0, 1e-7, 1e-200):
         found = scaler.fit(logits, labels, scale * weights).temperature_
         assert found == pytest.approx(expected, rel=1e-6)
 
