@@ -3,11 +3,8 @@
 import numpy as np
 from matplotlib.ticker import PercentFormatter
 
+from caltrain_tf import inputs, metrics
 from caltrain_tf.figures.style import WIDTH, new_axes
-from caltrain_tf.metrics import aurc, risk_coverage_curve
-
-# More points than this cannot be distinguished in the figure.
-_POINTS = 1000
 
 
 def risk_coverage(
@@ -47,21 +44,17 @@ def risk_coverage(
         >>> figure = ct.figures.risk_coverage(
         ...     probs, [0, 0, 1, 0], ax=figure.axes[0], label="focal")
     """
-    options = {
-        "from_logits": from_logits,
-        "multi_label": multi_label,
-        "ignore_class": ignore_class,
-        "sample_weight": sample_weight,
-    }
-    curve = risk_coverage_curve(probs, labels, **options)
-    text = f"AURC {100 * aurc(probs, labels, **options):.2f}%"
+    outcomes = inputs.top_labels(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
+    )
+    curve = metrics.risk_coverage_curve(outcomes, None)
+    text = f"AURC {100 * metrics.aurc(outcomes, None):.2f}%"
     if ax is None:
         _, ax = new_axes(0.75 * WIDTH)
-    coverage, risk = _thinned(curve.coverage, curve.risk)
     (line,) = ax.plot(
         # The curve is constant below the smallest coverage.
-        np.append(0.0, coverage),
-        np.append(risk[0], risk),
+        np.append(0.0, curve.coverage),
+        np.append(curve.risk[0], curve.risk),
         label=text if label is None else f"{label}: {text}",
     )
     error = curve.risk[-1]
@@ -80,12 +73,3 @@ def risk_coverage(
         axis.set_major_formatter(PercentFormatter(1))
     ax.legend(frameon=False, fontsize=8)
     return ax.figure
-
-
-def _thinned(coverage, risk):
-    """Returns about evenly spaced points of a curve, including both ends."""
-    if len(coverage) <= _POINTS:
-        return coverage, risk
-    chosen = np.searchsorted(coverage, np.linspace(0, 1, _POINTS))
-    chosen = np.unique(np.minimum(chosen, len(coverage) - 1))
-    return coverage[chosen], risk[chosen]

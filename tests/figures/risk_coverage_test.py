@@ -36,12 +36,3 @@ def test_a_second_curve_fits_in():
     highest = max(line.get_ydata().max() for line in ax.lines)
     assert ax.get_ylim()[1] > highest
     assert len(ax.get_legend().get_texts()) == 2
-
-
-def test_many_points_are_thinned():
-    probs, labels = probabilities(20_000, 3)
-    figure = ct.figures.risk_coverage(probs, labels)
-    x, y = figure.axes[0].lines[0].get_data()
-    assert len(x) <= 1001 and x[0] == 0 and x[-1] == 1
-    assert y[-1] == 1 - ct.metrics.accuracy(probs, labels)
-    assert np.diff(x).max() < 0.002
