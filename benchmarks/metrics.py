@@ -60,7 +60,7 @@ def peak_memory(function):
     return peak
 
 
-def measure(num_examples, num_classes, repeats, with_marginal):
+def measure(num_examples, num_classes, repeats):
     """Prints a table for an array of this size."""
     probs, labels = random_predictions(num_examples, num_classes)
     logits = np.log(probs)
@@ -87,11 +87,10 @@ def measure(num_examples, num_classes, repeats, with_marginal):
         "scikit-learn calibration_curve": lambda: calibration_curve(
             correct, confidence, n_bins=15, strategy="quantile"
         ),
-    }
-    if with_marginal:
-        functions["marginal_calibration_error"] = lambda: (
+        "marginal_calibration_error": lambda: (
             metrics.marginal_calibration_error(probs, labels)
-        )
+        ),
+    }
     times = interleaved(functions, repeats)
     unit = times["max(axis=1)"][0]
     print(f"\n{num_examples:,} x {num_classes:,} float32, {repeats} repeats")
@@ -210,9 +209,9 @@ def main():
     """Runs the benchmark."""
     print("passes: multiples of one max(axis=1) over the same array")
     print("memory: peak allocation of a call / size of the predictions")
-    measure(50_000, 1_000, repeats=9, with_marginal=True)
-    measure(1_000_000, 10, repeats=7, with_marginal=True)
-    measure(10_000, 10, repeats=30, with_marginal=True)
+    measure(50_000, 1_000, repeats=9)
+    measure(1_000_000, 10, repeats=7)
+    measure(10_000, 10, repeats=30)
     measure_pixels()
     measure_updates(10)
     measure_updates(1_000)

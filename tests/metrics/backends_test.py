@@ -16,6 +16,8 @@ from caltrain_tf import metrics
 from tests.metrics.cases import probabilities
 
 probs, labels = probabilities(300, 4)
+# Of one size: JAX compiles every operation for every shape.
+halves = [(labels[:150], probs[:150]), (labels[150:], probs[150:])]
 for kind, exact in (
     (metrics.ExpectedCalibrationError, metrics.calibration_error),
     (metrics.MarginalCalibrationError, metrics.marginal_calibration_error),
@@ -25,13 +27,13 @@ for kind, exact in (
     (metrics.AverageUncertainty, metrics.average_uncertainty),
 ):
     metric = kind()
-    metric.update_state(labels[:100], probs[:100])
-    metric.update_state(labels[100:], probs[100:])
+    for batch in halves:
+        metric.update_state(*batch)
     # An example that shares a cell may be in the next of 15 bins.
     assert abs(float(metric.result()) - exact(probs, labels)) < 5e-3, kind
 
 soft = metrics.SoftBinnedECE()
-soft.update_state(labels, probs)
+soft.update_state(*halves[0])
 print(float(soft.result()))
 
 if keras.backend.backend() == "jax":
@@ -40,8 +42,8 @@ if keras.backend.backend() == "jax":
     metric = metrics.ExpectedCalibrationError()
     state = [variable.value for variable in metric.variables]
     update = jax.jit(metric.stateless_update_state)
-    for i in (0, 100, 200):
-        state = update(state, labels[i : i + 100], probs[i : i + 100])
+    for batch in halves:
+        state = update(state, *batch)
     value = float(jax.jit(metric.stateless_result)(state))
     assert abs(value - metrics.calibration_error(probs, labels)) < 5e-3
 
@@ -53,8 +55,7 @@ y = np.arange(192) % 3
 x = np.random.default_rng(7).normal(size=(3, 5))[y]
 x = (x + 1.5 * generator.normal(size=(192, 5))).astype("float32")
 train, arrays = (x[:64], y[:64]), (x[64:], y[64:])
-batches = [(x[i : i + 50], y[i : i + 50]) for i in (64, 114)] + [
-    (x[164:], y[164:])]
+batches = [(x[i : i + 64], y[i : i + 64]) for i in (64, 128)]
 keras.utils.set_random_seed(1)
 model = keras.Sequential([
     keras.Input([5]), keras.layers.Dense(16, "relu"), keras.layers.Dense(3)])
