@@ -216,16 +216,12 @@ def draw_outcomes(outcomes, num_bins=15, columns=None):
 
 def _draw_outcome(ax, outcome, title, num_bins, binning):
     error = binned.calibration_error(outcome, None, num_bins, binning=binning)
-    confidence, correct, weight = outcome
-    edges = binned.inner_edges(confidence, num_bins, "equal_width")
-    bins = binned.fill_bins(confidence, correct, edges, weight)
-    # The number of predictions, regardless of their weights.
-    counts = np.bincount(
-        binned.bin_indices(confidence, edges), minlength=num_bins
+    curve, unweighted = (
+        binned.reliability_curve(each, None, num_bins, "equal_width")
+        for each in (outcome, outcome._replace(weight=None))
     )
-    curve = binned.ReliabilityCurve(bins.confidence, bins.accuracy, bins.mass)
     text = f"ECE {100 * error:.2f}% ({binning.replace('_', ' ')})"
-    draw(ax, curve, counts, title, text)
+    draw(ax, curve, unweighted.count, title, text)
 
 
 def new_axes(count, columns=None, width=3.0):
