@@ -9,7 +9,6 @@ earlier report. The page is self-contained. The script also writes
 with the tables as CSV, Markdown and LaTeX.
 """
 
-import os
 import shlex
 import sys
 
@@ -22,14 +21,6 @@ DIRICHLET = flags.DEFINE_bool(
     "Fit Dirichlet calibration to the predictions of runs whose results do not "
     "include it; this takes seconds to minutes per run.",
 )
-OVERWRITE = flags.DEFINE_bool(
-    "overwrite", False, "Replace files that no earlier report has written."
-)
-
-
-def show(text):
-    """Shows what is being done."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def main(folders):
@@ -38,19 +29,12 @@ def main(folders):
 
     if not folders:
         raise ValueError("Pass the folders of runs.")
-    rows = collect.collect(folders, dirichlet=DIRICHLET.value, progress=show)
-    text, paths = report.write_report(
-        rows,
-        OUTPUT.value,
-        command=shlex.join(["python", *sys.argv]),
-        overwrite=OVERWRITE.value,
-        progress=show,
-    )
+    rows = collect.collect(folders, dirichlet=DIRICHLET.value)
+    command = shlex.join(["python", *sys.argv])
+    text = report.write_report(rows, OUTPUT.value, command)
     for row in rows.left_out.itertuples():
         print(f"Left out: {row.folder}: {row.reason}")
-    print(f"\n{text}\n\n{paths[-1]}")
-    for folder in dict.fromkeys(map(os.path.dirname, paths[:-1])):
-        print(f"{folder}{os.sep}")
+    print(f"\n{text}\n\n{OUTPUT.value}")
 
 
 if __name__ == "__main__":

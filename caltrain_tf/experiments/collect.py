@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 
 import pandas as pd
+import tqdm
 
 from caltrain_tf import files, metrics, posthoc
 from caltrain_tf.experiments import config as settings
@@ -61,24 +62,23 @@ def of_setting(rows, setting):
     return Rows(*(p[p["setting"] == setting] for p in parts), left_out)
 
 
-def collect(paths, *, dirichlet=False, progress=lambda text: None):
+def collect(paths, *, dirichlet=False):
     """Returns the sorted `Rows` of runs, local or in a bucket.
 
     `paths` are folders of runs, at any depth, or of the rows of an earlier
     report; `dirichlet` fits Dirichlet calibration where `results.json` does not
-    have it; `progress` is called with a text for every run.
+    have it.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     # One of the paths may be inside another.
     folders = {f.resolve(): f for path in paths for f in _find_folders(path)}
     frames = {name: [] for name in _COLUMNS}
     runs = []
-    for folder in folders.values():
+    for folder in tqdm.tqdm(folders.values(), "reading", disable=None):
         if (folder / "results.csv").exists():
             for name, frame in _read_rows(folder).items():
                 frames[name].append(frame)
             continue
-        progress(f"reading {folder}")
         try:
             config = json.loads((folder / "config.json").read_text())
             runs.append((config, _read_run(folder, config, dirichlet)))
@@ -96,23 +96,20 @@ def collect(paths, *, dirichlet=False, progress=lambda text: None):
     if rows.results.empty:
         reasons = rows.left_out["folder"] + ": " + rows.left_out["reason"]
         raise ValueError(f"No finished run. Received: {'; '.join(reasons)}")
-    twice = rows.results[rows.results.duplicated(_RUN)]
-    for row in twice.itertuples():
+    if rows.results.duplicated(_RUN).any():
+        twice = rows.results[rows.results.duplicated(_RUN)].iloc[0]
         raise ValueError(
-            f"A run must be there once. Received: {row.objective} with seed "
-            f"{row.seed} twice, of {row.setting}"
+            f"A run must be there once. Received: {twice['objective']} with "
+            f"seed {twice['seed']} twice, of {twice['setting']}"
         )
     return _sorted(rows)
 
 
 def write_rows(rows, folder):
-    """Writes `<name>.csv` of all rows, and returns the paths."""
-    paths = []
+    """Writes `<name>.csv` of all rows."""
     for name, frame in rows._asdict().items():
-        paths.append(folder / f"{name}.csv")
         text = frame.to_csv(index=False, lineterminator="\n")
-        files.write_text(paths[-1], text)
-    return paths
+        files.write_text(folder / f"{name}.csv", text)
 
 
 def _read_rows(folder):
@@ -138,17 +135,15 @@ def _read_csv(path):
 
 def _find_folders(path):
     """Returns the folders of rows, or of runs, finished or not."""
-    path = files.as_path(path)
-    if (path / "results.csv").exists():
-        return [path]
-    walked = sorted(path.walk())
-    folders = [f for f, _, names in walked if "config.json" in names]
+    if (files.as_path(path) / "results.csv").exists():
+        return [files.as_path(path)]
+    folders = settings.find(path, "config.json")
     if not folders:
         raise ValueError(
             "Pass folders of runs, with config.json and results.json, or of "
             f"rows, with results.csv. Received: {os.fspath(path)!r}"
         )
-    return list(map(files.as_path, folders))
+    return folders
 
 
 def _read_run(folder, config, dirichlet):
@@ -161,11 +156,10 @@ def _read_run(folder, config, dirichlet):
             raise ValueError(f"{key} is {results[key]} in results.json")
     run = {"objective": settings.objective(config), "seed": config["seed"]}
     result = {
-        "objective": run["objective"],
+        **run,
         "primary": config["loss"]["primary"],
         "secondary": config["loss"]["secondary"] or "",
         "interleaved": config["interleaved"]["enabled"],
-        "seed": run["seed"],
         "hyperparameters": _hyperparameters(config),
         **results,
     }
@@ -252,17 +246,15 @@ def _hyperparameters(config):
 
 def _sorted(rows):
     """Returns the rows in the order of the paper's tables; others follow."""
-    places = {loss: f"{i:02}" for i, loss in enumerate(["", *figures.COLORS])}
+    places = ["", *figures.COLORS]
 
     def place(column):
         if column.name not in ("primary", "secondary"):
             return column
-        return column.map(lambda loss: places.get(loss, f"99{loss}"))
+        known = dict(zip(places, range(len(places)), strict=True))
+        return column.map(known).fillna(len(places))
 
-    keys = ["setting", "primary", "secondary", "interleaved", "seed"]
+    keys = ["setting", "primary", "secondary", "objective", "seed"]
     results = rows.results.sort_values(keys, key=place, ignore_index=True)
-    for key in ("test_examples", "shift_examples"):
-        if key in results:
-            results[key] = results[key].astype("Int64")
     parts = [results[_RUN].merge(part, on=_RUN) for part in rows[1:3]]
     return Rows(results, *parts, rows.left_out)

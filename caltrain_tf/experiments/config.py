@@ -111,6 +111,13 @@ def load(folder):
     return ml_collections.ConfigDict(json.loads(text))
 
 
+def find(path, *names):
+    """Returns the folders at or below a path that contain files, sorted."""
+    walked = files.as_path(path).walk()  # A bucket has no `rglob`.
+    found = [folder for folder, _, there in walked if set(names) <= set(there)]
+    return sorted(map(files.as_path, found))
+
+
 def check(config):
     """Raises if a number of a configuration is out of range."""
     for name, low in _COUNTS.items():
@@ -213,9 +220,8 @@ def read_tuned(path, data):
     """
     path = files.as_path(path)
     paths = [path]
-    if path.is_dir():  # A bucket has no `rglob`.
-        walked = sorted(path.walk())
-        paths = [folder / BEST for folder, _, names in walked if BEST in names]
+    if path.is_dir():
+        paths = [folder / BEST for folder in find(path, BEST)]
     if not paths or not paths[0].exists():
         raise ValueError(
             "--tuned must be a JSON file, or a folder that contains "

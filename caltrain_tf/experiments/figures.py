@@ -8,9 +8,7 @@ import io
 import math
 
 import numpy as np
-from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from caltrain_tf import files, losses
 from caltrain_tf.experiments import config
@@ -68,7 +66,6 @@ _METRICS = {
     "temperature": ("Temperature", ""),
     "average_uncertainty": ("Mean entropy", "nats"),
 }
-_STRENGTHS = (1.0, 0.6, 0.35)
 
 
 def save(figure, path):
@@ -139,11 +136,9 @@ def effect_size_bars(effects):
     """
     metrics = list(effects["metric"].unique())
     means = effects.pivot_table("d", "secondary", "metric", sort=False)
-    # Sorted by the first metric that each loss has.
-    order = means[metrics].bfill(axis=1)[metrics[0]]
-    names = list(order.sort_values(ascending=False).index)
-    height = 0.8 / len(metrics)
-    figure, ax = style.new_axes(1.1 + len(names) * (0.15 + 0.2 * len(metrics)))
+    means = means.sort_values(metrics[0], ascending=False)
+    figure, ax = style.new_axes(1.1 + len(means) * (0.15 + 0.2 * len(metrics)))
+    height, colors = 0.8 / len(metrics), ("#0072B2", "#99C7E0")
 
     def mark(primary, interleaved=False):
         return {
@@ -155,15 +150,17 @@ def effect_size_bars(effects):
             "linestyle": "none",
         }
 
-    for (secondary, metric), points in effects.groupby(
-        ["secondary", "metric"], sort=False
-    ):
-        index = metrics.index(metric)
-        place = names.index(secondary) - 0.4 + height * (index + 0.5)
-        color = objective_style(f"+{secondary}")[0]
-        color = to_rgba(color, _STRENGTHS[index % 3])
-        ax.barh(place, points["d"].mean(), 0.9 * height, color=color)
-        for row in points.itertuples():
+    handles = []
+    for index, metric in enumerate(metrics):
+        places = np.arange(len(means)) - 0.4 + height * (index + 0.5)
+        color, label = colors[index], metric_label(metric, unit=False)
+        handles.append(
+            ax.barh(
+                places, means[metric], 0.9 * height, 0, color=color, label=label
+            )
+        )
+        for row in effects[effects["metric"] == metric].itertuples():
+            place = places[means.index.get_loc(row.secondary)]
             ax.plot(row.d, place, **mark(row.primary, row.interleaved))
     # On opposite sides, because the lines may be close.
     for text, value, side in (("large", 0.8, "right"), ("huge", 2.0, "left")):
@@ -178,13 +175,9 @@ def effect_size_bars(effects):
             color=style.GREY,
         )
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_yticks(range(len(names)), map(loss_label, names))
+    ax.set_yticks(range(len(means)), map(loss_label, means.index))
     ax.invert_yaxis()
     ax.set_xlabel("Cohen's d (above 0: better than without)")
-    handles = [
-        Patch(color=to_rgba(style.GREY, strength), label=metric_label(m, False))
-        for m, strength in zip(metrics, _STRENGTHS, strict=False)
-    ]
     handles += [
         Line2D([], [], label=loss_label(name), **mark(name))
         for name in effects["primary"].unique()
@@ -198,34 +191,27 @@ def effect_size_bars(effects):
 def error_bars_by_objective(summary, metric="ece"):
     """Draws a metric of each objective: figure 5 of the paper.
 
-    Bars are grouped by primary loss, with the accuracy below each. Error bars
-    are one standard error over seeds; a single run has none.
+    The accuracy is below each bar. Error bars are one standard error over
+    seeds; a single run has none.
     """
-    shown = summary.mean[metric].dropna().index
-    primaries = {name: config.split_objective(name)[0] for name in shown}
-    groups = list(dict.fromkeys(primaries.values()))
-    group = {name: groups.index(primaries[name]) for name in shown}
-    shown = sorted(shown, key=group.get)
-    # A gap of half a bar between groups.
-    places = [index + 0.5 * group[name] for index, name in enumerate(shown)]
-    figure, ax = style.new_axes(0.8 + 0.4 * (places[-1] + 1))
-    factor = metric_factor(metric)
-    for place, objective in zip(places, shown, strict=True):
-        mean, error = summary.mean.loc[objective], summary.error.loc[objective]
+    mean = summary.mean.dropna(subset=metric)
+    error, factor = summary.error.loc[mean.index], metric_factor(metric)
+    figure, ax = style.new_axes(0.8 + 0.4 * len(mean))
+    for place, objective in enumerate(mean.index):
         color, _, _, hatch, filled = objective_style(objective)
         ax.barh(
             place,
-            factor * mean[metric],
+            factor * mean.loc[objective, metric],
             height=0.48,
-            xerr=factor * error[metric] if error[metric] >= 0 else None,
+            xerr=factor * error.loc[objective, metric],
             error_kw={"capsize": 3, "linewidth": 1.2},
             facecolor=color if filled else "white",
             edgecolor="white" if filled else color,
             hatch=hatch,
         )
-        text = f"accuracy {100 * mean['accuracy']:.1f}"
-        if error["accuracy"] >= 0:
-            text += f" ± {100 * error['accuracy']:.1f}"
+        text = f"accuracy {100 * mean.loc[objective, 'accuracy']:.1f}"
+        if error.loc[objective, "accuracy"] >= 0:
+            text += f" ± {100 * error.loc[objective, 'accuracy']:.1f}"
         ax.annotate(
             f"{text}%",
             (0, place + 0.26),
@@ -235,9 +221,9 @@ def error_bars_by_objective(summary, metric="ece"):
             fontsize=8,
             color="#333333",
         )
-    labels = [objective_label(name).replace(" (", "\n(") for name in shown]
-    ax.set_yticks(places, labels, fontsize=9)
-    ax.set_ylim(places[-1] + 0.75, -0.5)
+    labels = [objective_label(name).replace(" (", "\n(") for name in mean.index]
+    ax.set_yticks(range(len(mean)), labels, fontsize=9)
+    ax.set_ylim(len(mean) - 0.25, -0.5)
     ax.tick_params(axis="y", length=0)
     ax.set_xlim(left=0)
     ax.set_xlabel(metric_label(metric))
@@ -333,33 +319,6 @@ def shift_lines(means, metric="ece", title=None):
     ax.grid(axis="y", alpha=0.3)
     if len(lines) > 1:
         legend_below(ax)
-    return figure
-
-
-def shift_heatmap(rows, metric="ece", calibrator="none"):
-    """Draws a metric of one run as a heat map over corruption and severity."""
-    rows = rows[(rows["metric"] == metric) & (rows["severity"] > 0)]
-    rows = rows[rows["calibrator"] == calibrator]
-    factor = metric_factor(metric)
-    cells = factor * rows.pivot_table(
-        "value", "corruption", "severity", sort=False
-    ).sort_index(axis=1)
-    title = f"{metric_label(metric)}, {calibrator_label(calibrator)}"
-    figure, ax = style.new_axes(1.2 + 0.27 * len(cells), title)
-    ax.spines[["top", "right"]].set_visible(True)
-    values = cells.to_numpy()
-    image = ax.imshow(values, cmap="cividis", aspect="auto")
-    middle = (np.nanmin(values) + np.nanmax(values)) / 2
-    for (row, column), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            text = f"{value:.{1 if factor == 100 else 2}f}"
-            color = "black" if value > middle else "white"
-            place = {"ha": "center", "va": "center", "fontsize": 8}
-            ax.text(column, row, text, color=color, **place)
-    ax.set_xticks(range(len(cells.columns)), cells.columns)
-    ax.set_yticks(range(len(cells)), cells.index.str.replace("_", " "))
-    ax.set_xlabel("Severity of the shift")
-    figure.colorbar(image, ax=ax)
     return figure
 
 

@@ -5,39 +5,34 @@ import datetime
 import importlib
 import io
 import itertools
-import os
 
 import jinja2
 import pandas as pd
+import tqdm
 from PIL import Image
 
 from caltrain_tf import files
 from caltrain_tf.experiments import collect, figures, statistics, tables
 from caltrain_tf.experiments.figures import objective_label
 
-# Text by which an earlier report is recognised.
-GENERATOR = "caltrain_tf report"
 _OVER_SEEDS = "Means over seeds, bars ±1 standard error."
 
 
-def write_report(
-    rows, output, *, command="", overwrite=False, progress=lambda text: None
-):
+def write_report(rows, output, command=""):
     """Writes a page, and `<name>_rows/` and `<name>_tables/` next to it.
 
-    Returns the main tables for the terminal, and the paths of all files.
+    Returns the main tables for the terminal.
     """
     output = files.as_path(output)
     kinds = ("rows", "tables")
     folders = [output.with_name(f"{output.stem}_{kind}") for kind in kinds]
-    _check_output(output, folders, overwrite)
     settings = {
         setting: collect.of_setting(rows, setting)
         for setting in rows.results["setting"].unique()
     }
     made = {s: tables.build_tables(part) for s, part in settings.items()}
-    page = _page(rows, settings, made, command, progress)
-    paths = collect.write_rows(rows, folders[0])
+    page = _page(rows, settings, made, command)
+    collect.write_rows(rows, folders[0])
     for name in tables.NAMES:
         here = {s: built[name] for s, built in made.items() if name in built}
         for ending, write in (
@@ -46,17 +41,16 @@ def write_report(
             ("tex", tables.to_latex),
         ):
             path = folders[1] / f"{name}.{ending}"
-            path.unlink(missing_ok=True)  # Of an earlier report.
             if here:
                 files.write_text(path, write(here))
-                paths.append(path)
+            else:
+                path.unlink(missing_ok=True)  # Of an earlier report.
     # The page is written last, so that all files exist if it does.
     files.write_text(output, page)
-    text = "\n\n".join(
+    return "\n\n".join(
         f"{setting}\n{tables.to_text(built['results'])}"
         for setting, built in made.items()
     )
-    return text, [*map(os.fspath, paths), os.fspath(output)]
 
 
 def headline(results):
@@ -103,29 +97,27 @@ def _figures(rows):
             f"With the accuracy under each bar. {_OVER_SEEDS} {tables.ECE}",
             figures.error_bars_by_objective(summary, key),
         )
-    bins = {
-        key: reliability[reliability["calibrator"] == calibrator]
-        for key, calibrator in (("ece", "none"), ("ece_ts", "ts"))
-        if key in errors and (reliability["calibrator"] == calibrator).any()
-    }
-    for key, here in bins.items():
+    yield from _effect_figures(results)
+    yield from _shift_figures(results, shift)
+    for key in errors:
+        calibrator = "ts" if key == "ece_ts" else "none"
+        bins = reliability[reliability["calibrator"] == calibrator]
+        if bins.empty:
+            continue
         yield (
             f"Accuracy against confidence{scaled[key]}",
             "In 15 bins of equal width, over the test predictions of all "
             "seeds. Bins of fewer than 30 predictions are faint points beside "
             "the line. Below the diagonal a network is over-confident.",
-            figures.accuracy_against_confidence(here),
+            figures.accuracy_against_confidence(bins),
         )
-    yield from _shift_figures(results, shift)
-    yield from _effect_figures(results)
-    for key, here in bins.items():
         yield (
             f"Reliability{scaled[key]}",
             "Accuracy in 15 bins of equal width, over the test predictions of "
             "all seeds; the gap leads to the mean confidence. Bins of fewer "
             "than 30 predictions are faint. The ECE above each is the mean "
             "over seeds, l2 over 15 bins of equal mass.",
-            figures.reliability_by_objective(here, summary.mean[key]),
+            figures.reliability_by_objective(bins, summary.mean[key]),
         )
 
 
@@ -184,7 +176,7 @@ def _shift_figures(results, shift):
             )
 
 
-def _page(rows, settings, made, command, progress):
+def _page(rows, settings, made, command):
     """Returns the self-contained page as text."""
     numbers = itertools.count(1)
 
@@ -195,8 +187,7 @@ def _page(rows, settings, made, command, progress):
         ]
 
     sections = []
-    for setting, part in settings.items():
-        progress(f"drawing {setting}")
+    for setting, part in tqdm.tqdm(settings.items(), "drawing", disable=None):
         built = made[setting]
         sections.append(
             {
@@ -217,7 +208,6 @@ def _page(rows, settings, made, command, progress):
         undefined=jinja2.StrictUndefined,
     )
     return environment.get_template("report.html.j2").render(
-        generator=GENERATOR,
         runs=len(rows.results),
         objectives=rows.results["objective"].nunique(),
         sections=sections,
@@ -244,18 +234,3 @@ def _image(figure):
         "width": round(image.width / 2),
         "height": round(image.height / 2),
     }
-
-
-def _check_output(output, folders, overwrite):
-    """Raises if the files of the report would replace others."""
-    if output.is_dir():
-        raise ValueError(f"--output must be a file. Received: {output}")
-    if output.exists() and GENERATOR.encode() in output.read_bytes()[:2000]:
-        return
-    there = [path for path in (output, *folders) if path.exists()]
-    if there and not overwrite:
-        raise ValueError(
-            "--output must not replace files that are not of an earlier "
-            "report, without --overwrite. Received: "
-            f"{', '.join(map(os.fspath, there))}, which exist"
-        )

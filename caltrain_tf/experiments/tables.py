@@ -23,17 +23,13 @@ _SCALING = (
     "TS-SB-ECE the same fitted by the soft-binned ECE."
 )
 _PAIRS = (
-    "Two-sided paired tests over the common seeds of the difference in {}: the "
-    "t-test, and all flips of the differences' signs, which cannot give a p "
-    "below the last column. Holm's correction is over the tests of this table."
+    "Two-sided paired t-tests over the common seeds of the difference in {}. "
+    "Holm's correction is over the tests of this table."
 )
 _TITLES = {
     "difference": "Difference (points)",
-    "t_p_value": "p, t-test",
-    "t_p_holm": "p, t-test, Holm",
-    "exact_p_value": "p, sign flips",
-    "exact_p_holm": "p, sign flips, Holm",
-    "smallest_possible": "Smallest p of sign flips",
+    "p_value": "p",
+    "p_holm": "p, Holm",
 }
 LEFT = ("Objective", "Against", "Scaling", "Hyperparameters")
 # Tables of `_measures`: title, note, metrics, and the one that they need.
@@ -197,17 +193,21 @@ def _measures(results, title, note, metrics, needs):
     there = [key for key in metrics.split() if _has(results, key)]
     if needs not in there:
         return None
-    mean, error, count, best, competes = statistics.summarize(results, there)
+    summary = statistics.summarize(results, there)
+    best, competes = summary.best[there], summary.competes
     # The count of the measure that the fewest runs have.
-    seeds = count[there].replace(0, pd.NA).min(axis=1).fillna(0).astype(int)
-    numbers = {"objective": mean.index, "seeds": seeds}
-    for key in there:
-        numbers |= {key: mean[key], f"{key}_error": error[key]}
-    best = best[there]
-    numbers["best"] = best.apply(lambda row: " ".join(row.index[row]), axis=1)
-    numbers["too_inaccurate"] = False if competes is None else ~competes
+    counts = summary.count[there].replace(0, pd.NA)
+    numbers = (
+        summary.mean[there]
+        .join(summary.error[there].add_suffix("_error"))
+        .assign(
+            seeds=counts.min(axis=1).fillna(0).astype(int),
+            best=best.apply(lambda row: " ".join(row.index[row]), axis=1),
+            too_inaccurate=False if competes is None else ~competes,
+        )
+    )
     titles = {key: figures.metric_label(key) for key in there}
-    return _table(title, note, pd.DataFrame(numbers), titles, best, competes)
+    return _table(title, note, numbers.reset_index(), titles, best, competes)
 
 
 def _tests(results, title, metric):
@@ -218,40 +218,38 @@ def _tests(results, title, metric):
     if tests.empty:
         return None
     note = _PAIRS.format(figures.metric_label(metric, unit=False))
-    keys = ["objective", "against", "seeds", *_TITLES]
-    return _table(title, note, tests[keys], _TITLES)
+    return _table(title, note, tests, _TITLES)
 
 
 def _shift(rows):
     """Returns a table of ECE by scaling, objective and severity."""
-    frames = [
+    if not rows.shift["severity"].any():
+        return None
+    frame = pd.concat(
         statistics.shift_by_objective(rows.shift, calibrator).assign(
             scaling=figures.calibrator_label(calibrator)
         )
         for calibrator in rows.shift["calibrator"].unique()
-    ]
-    if not any(frame["severity"].any() for frame in frames):
-        return None
-    frame = pd.concat(frames, ignore_index=True)
+    )
+    wide = frame.pivot_table(
+        ["mean", "error", "count"],
+        ["scaling", "objective"],
+        "severity",
+        sort=False,
+        dropna=False,
+    )
+    mean, objectives = wide["mean"], wide.index.get_level_values("objective")
     competes = statistics.summarize(rows.results, ["ece"]).competes
-    frame["best"] = False
-    if competes is not None and frame["objective"].nunique() > 1:
-        means = frame["mean"].where(frame["objective"].map(competes))
-        lowest = means.groupby([frame["scaling"], frame["severity"]])
-        best = means.eq(lowest.transform("min")) & (frame["count"] > 1)
-        frame["best"] = best
-    keys = ["scaling", "objective"]
-    wide = frame.pivot(index=keys, columns="severity")
-    wide = wide.reindex(pd.MultiIndex.from_frame(frame[keys].drop_duplicates()))
-    seeds = wide["count"].max(axis=1).astype(int).rename("seeds").reset_index()
-    numbers, marks = seeds[["objective", "seeds", "scaling"]], {}
-    images, titles = images_text(rows.results), {}
-    for severity in wide["mean"]:
-        key = f"severity_{severity}"
-        titles[key] = f"Severity {severity} (%)"
-        marks[key] = wide["best", severity].to_numpy(bool)
-        numbers[key] = wide["mean", severity].to_numpy()
-        numbers[f"{key}_error"] = wide["error", severity].to_numpy()
+    best = mean.isna()
+    if competes is not None and objectives.nunique() > 1:
+        allowed = mean[objectives.map(competes)]
+        lowest = allowed.groupby("scaling").transform("min").reindex(mean.index)
+        best = mean.eq(lowest) & (wide["count"] > 1)
+    numbers = mean.join(wide["error"].add_suffix("_error"))
+    numbers = numbers.add_prefix("severity_")
+    numbers["seeds"] = wide["count"].max(axis=1).astype(int)
+    images = images_text(rows.results)
+    titles = {f"severity_{s}": f"Severity {s} (%)" for s in mean}
     clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
     titles["severity_0"] = clean
     size = f", each of {images} images" if images else ""
@@ -261,9 +259,9 @@ def _shift(rows):
         f"corruptions{size}; means ± standard errors over seeds of it. The ECE "
         "of fewer images is larger: compare severities with the clean column "
         f"here. {ECE} {_SCALING} The calibration split is clean.",
-        numbers,
+        numbers.reset_index(),
         titles,
-        pd.DataFrame(marks),
+        best.add_prefix("severity_"),
         competes,
     )
 
@@ -277,30 +275,29 @@ def read_paper():
 
 def _paper(results):
     """Returns a table that puts our results beside those of the paper."""
-    words = results["setting"].iloc[0].split()
+    data, *words = results["setting"].iloc[0].split()
     if not {"wrn-28-10", "resnet-50"} & set(words):
         return None
-    paper = read_paper().set_index(["data", "objective"]) / 100
     keys = _MEASURES["results"][2].split()
     mean, error, count, _, _ = statistics.summarize(results, keys)
-    shared = [n for n in mean.index if (words[0], n) in paper.index]
-    if not shared:
+    paper = read_paper().query("data == @data").set_index("objective")
+    paper = paper.drop(columns="data") / 100
+    paper.columns = paper.columns.str.replace(
+        "(_error)?$", r"_paper\1", regex=True, n=1
+    )
+    ours = mean[keys].join(error[keys].add_suffix("_error"))
+    numbers = ours.join(paper, how="inner").assign(seeds=count["ece"])
+    if numbers.empty:
         return None
-    paper = paper.loc[words[0]].loc[shared]
-    numbers = {"objective": shared, "seeds": count.loc[shared, "ece"]}
     titles = {}
     for key in keys:
-        numbers[key] = mean.loc[shared, key]
-        numbers[f"{key}_error"] = error.loc[shared, key]
-        numbers[f"{key}_paper"] = paper[key]
-        numbers[f"{key}_paper_error"] = paper[f"{key}_error"]
         titles[key] = figures.metric_label(key)
         titles[f"{key}_paper"] = titles[key].replace(" (%)", ", paper (%)")
     return _table(
         "Beside the paper",
         "Means ± standard errors, ours over seeds, the paper's over 10 runs; "
         "its table of all results. It publishes no tuned values.",
-        pd.DataFrame(numbers),
+        numbers.reset_index(),
         titles,
     )
 
@@ -315,7 +312,7 @@ def _hyperparameters(results):
         "What every objective was trained with",
         "Settings of the losses, the weight of the secondary one (beta) and "
         "that of the l2 penalty.",
-        numbers[["objective", "seeds", "hyperparameters"]],
+        numbers,
         {"hyperparameters": "Hyperparameters"},
     )
 
@@ -326,28 +323,27 @@ def _table(title, note, numbers, titles, best=None, competes=None):
     `best` marks cells of these columns, and † is behind objectives that do not
     compete.
     """
-    texts, marks = {}, {}
-    for key, column in numbers.items():
-        if key in ("objective", "against"):
-            texts[key.capitalize()] = column.map(figures.objective_label)
-        elif key in ("seeds", "scaling"):
-            texts[key.capitalize()] = column.astype(str)
-        elif key in titles and column.dtype != float:
-            texts[titles[key]] = column
-        elif key in titles:
+    texts = {}
+    for key in ("objective", "against"):
+        if key in numbers:
+            texts[key.capitalize()] = numbers[key].map(figures.objective_label)
+    for key in ("seeds", "scaling"):
+        if key in numbers:
+            texts[key.capitalize()] = numbers[key].astype(str)
+    for key, name in titles.items():
+        column = numbers[key]
+        if column.dtype == float:
             metric = "ece" if key.startswith(("severity", "diff")) else key
             errors = numbers.get(f"{key}_error", column * float("nan"))
-            texts[titles[key]] = [
-                text_of(*pair, metric)
-                for pair in zip(column, errors, strict=True)
-            ]
-        if best is not None and key in best:
-            marks[titles[key]] = best[key].to_numpy(bool)
+            pairs = zip(column, errors, strict=True)
+            column = [text_of(*pair, metric) for pair in pairs]
+        texts[name] = column
+    texts = pd.DataFrame(texts)
+    marks = pd.DataFrame(False, index=texts.index, columns=texts.columns)
     if best is not None:
+        marks[best.columns.map(titles)] = best.to_numpy()
         note += f" {_UNDECIDED if competes is None else _RULE}"
     if competes is not None:
         behind = numbers["objective"].map(competes).map({True: "", False: " †"})
-        texts["Objective"] = texts["Objective"] + behind
-    texts = pd.DataFrame(texts).reset_index(drop=True)
-    shown = pd.DataFrame(False, index=texts.index, columns=texts.columns)
-    return Table(title, note, numbers, texts, shown.assign(**marks))
+        texts["Objective"] += behind
+    return Table(title, note, numbers, texts, marks)

@@ -48,7 +48,7 @@ def check_form(text):
 
 def write(rows, folder, **options):
     path = folder / "page.html"
-    printed, _ = report.write_report(rows, path, **options)
+    printed = report.write_report(rows, path, **options)
     return path.read_text(), printed
 
 
@@ -181,18 +181,3 @@ def test_an_earlier_report_is_replaced_whole(tmp_path, page):
     assert names == {"results", "hyperparameters", "notes"}
     again = collect.collect(tmp_path / "report_rows")
     assert len(again.results) == 1 and again.shift.empty
-
-
-def test_other_files_are_kept_unless_asked(tmp_path):
-    output = tmp_path / "report.html"
-    output.write_text("<html>mine</html>")
-    with pytest.raises(ValueError, match="earlier report.*report.html"):
-        report.write_report(ROWS, output)
-    assert output.read_text() == "<html>mine</html>"
-    assert not (tmp_path / "report_rows").exists()
-    report.write_report(ROWS, output, overwrite=True)
-    output.unlink()
-    with pytest.raises(ValueError, match="earlier report.*report_rows"):
-        report.write_report(ROWS, output)
-    with pytest.raises(ValueError, match="must be a file"):
-        report.write_report(ROWS, tmp_path)

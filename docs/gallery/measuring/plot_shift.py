@@ -82,9 +82,11 @@ print(shift.severity_table(rows))
 figures.shift_lines(statistics.shift_by_calibrator(rows))
 
 # %%
-# Each corruption separately, without scaling:
+# Each corruption separately, the ECE without scaling in percent:
 
-figures.shift_heatmap(rows)
+unscaled = rows[(rows["metric"] == "ece") & (rows["calibrator"] == "none")]
+table = unscaled.pivot(index="corruption", columns="severity", values="value")
+print((100 * table).round(1))
 
 # %%
 # The temperatures are fitted to clean images, not to noise or fog: the stronger

@@ -62,7 +62,7 @@ figures.error_bars_by_objective(summary)
 for row in statistics.paired_tests(results).itertuples():
     print(
         f"{row.objective:>22} - {row.against:>5}: "
-        f"{100 * row.difference:+.2f} points, p = {row.t_p_holm:.3f}"
+        f"{100 * row.difference:+.2f} points, p = {row.p_holm:.3f}"
     )
 
 # %%
