@@ -26,12 +26,6 @@ def read_results(folder):
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def epochs_done(folder):
-    """Returns the number of epochs in a run's `metrics.jsonl`."""
-    path = files.as_path(folder) / "metrics.jsonl"
-    return len(path.read_bytes().splitlines()) if path.exists() else 0
-
-
 def open_folder(folder, config, strategy, wait=False):
     """Returns the `RunFolder` of a run, maybe after another process."""
     if wait:

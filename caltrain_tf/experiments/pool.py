@@ -6,6 +6,7 @@ input stays open until the parent process ends, and then they stop.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import joblib
 
 LOG = "log.txt"
 
@@ -43,7 +46,7 @@ class Outcome:
     seconds: float
 
 
-class LocalPool:
+class LocalPool(contextlib.AbstractContextManager):
     """Executes runs on this machine, `parallel` at a time.
 
     CPU threads and GPUs are divided among the runs, or each has `num_gpus`; if
@@ -59,16 +62,11 @@ class LocalPool:
         self.slots = parallel
         self._root = root
         self._free = queue.SimpleQueue()
+        threads = max(1, joblib.cpu_count() // parallel)
         for gpus in gpus_of_slots(parallel, num_gpus):
-            threads = max(1, _num_processors() // parallel)
             self._free.put(_environment(root, threads, gpus))
         self._executor = concurrent.futures.ThreadPoolExecutor(parallel)
-        self._running = set()
         self._signal = None
-
-    def __enter__(self):
-        """Returns the pool."""
-        return self
 
     def __exit__(self, *error):
         """Stops the remaining runs and waits for them to end."""
@@ -78,10 +76,6 @@ class LocalPool:
     def submit(self, run):
         """Returns a future of the `Outcome` of a run."""
         return self._executor.submit(self._execute, run)
-
-    def running(self):
-        """Returns the runs in progress."""
-        return list(self._running)
 
     def stop(self):
         """Stops all runs with checkpoints and cancels the waiting ones."""
@@ -94,15 +88,13 @@ class LocalPool:
 
     def _execute(self, run):
         environment = self._free.get()
-        self._running.add(run)
         try:
             return execute(run, self._root, environment, lambda: self._signal)
         finally:
-            self._running.discard(run)
             self._free.put(environment)
 
 
-class RayPool:
+class RayPool(contextlib.AbstractContextManager):
     """Executes runs on a Ray cluster, one task per run.
 
     A run whose node dies is restarted on another node and resumes from its last
@@ -140,15 +132,11 @@ class RayPool:
         # TensorFlow takes every GPU that it sees.
         visible, cwd = None if gpus else "", os.getcwd()
         self._start = lambda run: task.remote(run, cpus, visible, cwd)
-        self._refs, self._logs = {}, {}
-
-    def __enter__(self):
-        """Returns the pool."""
-        return self
+        self._refs = set()
 
     def __exit__(self, *error):
         """Stops the remaining runs and disconnects from the cluster."""
-        refs = list(self._refs.values())
+        refs = list(self._refs)
         self.stop()
         if refs:
             self._ray.wait(refs, num_returns=len(refs), timeout=60)
@@ -156,20 +144,15 @@ class RayPool:
 
     def submit(self, run):
         """Returns a future of the `Outcome` of a run."""
-        self._logs[run] = _log_time(run)
-        self._refs[run] = self._start(run)
-        future = self._refs[run].future()
-        future.add_done_callback(lambda _: self._refs.pop(run, None))
+        ref = self._start(run)
+        self._refs.add(ref)
+        future = ref.future()
+        future.add_done_callback(lambda _: self._refs.discard(ref))
         return future
-
-    def running(self):
-        """Returns the runs in progress: those that have written a log."""
-        runs = list(self._refs)
-        return [run for run in runs if _log_time(run) != self._logs[run]]
 
     def stop(self, force=False):
         """Stops all runs with checkpoints and cancels the waiting ones."""
-        for ref in list(self._refs.values()):
+        for ref in list(self._refs):
             self._ray.cancel(ref, force=force)
 
     def kill(self):
@@ -217,26 +200,20 @@ def gpus_of_slots(parallel, num_gpus):
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
-    set_by_user = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    gpus = set_by_user.split(",") if set_by_user else map(str, range(count))
-    gpus = list(gpus)[:count]
-    if (num_gpus or 0) * parallel > len(gpus):
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",") if visible else list(map(str, range(count)))
+    gpus = gpus[:count]
+    if (num_gpus or 0) * parallel > count:
         raise ValueError(
             f"--parallel={parallel} with --num_gpus={num_gpus} needs "
-            f"{num_gpus * parallel} GPUs. Received: {len(gpus)} on this machine"
+            f"{num_gpus * parallel} GPUs. Received: {count} on this machine"
         )
     if not gpus:
         return [None] * parallel
-    each = len(gpus) // parallel if num_gpus is None else num_gpus
-    if num_gpus is None and not each:
-        return [gpus[slot % len(gpus)] for slot in range(parallel)]
+    if num_gpus is None and count < parallel:
+        return [gpus[slot % count] for slot in range(parallel)]
+    each = count // parallel if num_gpus is None else num_gpus
     return [",".join(gpus[i * each : (i + 1) * each]) for i in range(parallel)]
-
-
-def _num_processors():
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _run_process(command, log, environment, wanted_signal, cwd):
@@ -273,22 +250,15 @@ def _environment(root, threads, gpus):
     """Returns the environment of a process, with the user's variables."""
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     paths = filter(None, [str(root), os.environ.get("PYTHONPATH")])
-    environment = {
+    return {
         **dict.fromkeys((*names, "OMP_NUM_THREADS"), str(threads)),
         **os.environ,
         # The scripts of a repository import its package.
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         "CALTRAIN_STOPS_WITH_INPUT": "1",
+        **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}),
     }
-    return environment | (
-        {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
-    )
-
-
-def _log_time(run):
-    path = os.path.join(run.folder, LOG)
-    return os.stat(path).st_mtime_ns if os.path.exists(path) else None
 
 
 def _ray_task(run, threads, gpus, cwd):

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 
 import pandas as pd
 import tqdm
@@ -116,17 +115,14 @@ def do_runs(runs, pool, read=experiment.read_results, stream=None):
 
     with _signals() as signals, bar:
         futures = {pool.submit(run): run for run in left}
-        seen, shown = 0, 0.0
+        seen = 0
         while futures:
             # Signals do not interrupt `wait`, so the timeout is short.
             concurrent.futures.wait(
                 futures, 0.1, concurrent.futures.FIRST_COMPLETED
             )
             if len(signals) > seen == 0:
-                say(
-                    f"Stopping {len(pool.running())} runs, with checkpoints. "
-                    "Again to kill them."
-                )
+                say("Stopping the runs, with checkpoints. Again to kill them.")
                 pool.stop()
             elif len(signals) > seen:
                 pool.kill()
@@ -147,13 +143,6 @@ def do_runs(runs, pool, read=experiment.read_results, stream=None):
                 ended += 1
                 bar.update()
                 say(f"{run.name}: {text} ({ended}/{len(runs)})")
-            if not bar.disable and time.monotonic() - shown > 1:
-                shown = time.monotonic()
-                epochs = (
-                    f"{run.name}: epoch {experiment.epochs_done(run.folder)}"
-                    for run in pool.running()
-                )
-                bar.set_postfix_str(", ".join(epochs))
     if signals:
         raise (
             KeyboardInterrupt

@@ -43,7 +43,7 @@ def test_two_studies_in_one_folder_one_of_which_is_stopped(tmp_path):
     assert stopped.returncode == 143, errors
     assert "the same command goes on" in errors and "Traceback" not in errors
     assert "2 runs in" in output and "Not tuned: nll" in output
-    assert "Stopping 2 runs, with checkpoints" in errors
+    assert "Stopping the runs, with checkpoints" in errors
 
     # The other one goes on with what the first one has left.
     output, errors = other.communicate()

@@ -87,7 +87,7 @@ def test_a_signal_stops_the_runs_and_the_same_study_goes_on(tmp_path, number):
         do(runs, parallel=2, stream=stream)
     thread.join()
     assert stream.getvalue() == (
-        "Stopping 2 runs, with checkpoints. Again to kill them.\n"
+        "Stopping the runs, with checkpoints. Again to kill them.\n"
     )
     assert [len(starts(run)) for run in runs] == [1, 1, 0]
     (tmp_path / "nll" / "go").touch()
