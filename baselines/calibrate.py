@@ -24,8 +24,6 @@ The corrupted images must not be those of the first half.
 
 import json
 import pathlib
-import zipfile
-import zlib
 
 import flags
 import numpy as np
@@ -64,78 +62,57 @@ def read_outputs(path):
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (
-        AttributeError,
-        EOFError,
-        OSError,
-        TypeError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except Exception as error:  # Of many kinds, by what the file is.
         raise ValueError(
             "--outputs must be an .npz file of arrays, as `numpy.savez` "
             f"writes it. Received: {path!r}: {error}"
         ) from error
+    from_probs = not any(name.endswith("logits") for name in arrays)
     splits = SPLITS
     if "corrupted_logits" in arrays:
         splits = ("clean", "corrupted")
     elif "labels" in arrays:
         splits = ("",)
-    from_probs = not any(name.endswith("logits") for name in arrays)
-    kind = "probs" if from_probs else "logits"
-    names = {
-        split: [f"{split}_{k}".lstrip("_") for k in (kind, "labels")]
-        for split in splits
-    }
-    missing = [n for pair in names.values() for n in pair if n not in arrays]
-    if missing:
-        listed = ", ".join(n for pair in names.values() for n in pair)
-        raise ValueError(
-            f"--outputs must have the arrays {listed}. Received: "
-            f"{path!r} without {', '.join(missing)}"
-        )
-    pairs = {
-        split: (arrays[pair[0]], arrays[pair[1]])
-        for split, pair in names.items()
-    }
-    check(pairs, names, from_probs, path)
+    pairs = {}
+    for split in splits:
+        kinds = ("probs" if from_probs else "logits", "labels")
+        names = [f"{split}_{kind}".lstrip("_") for kind in kinds]
+        if missing := [name for name in names if name not in arrays]:
+            raise ValueError(
+                f"--outputs must have the arrays {' and '.join(names)}. "
+                f"Received: {path!r} without {', '.join(missing)}"
+            )
+        pairs[split] = [arrays[name] for name in names]
+        check(*pairs[split], names, from_probs, path)
     if splits == ("",):
         pairs = dict.fromkeys(SPLITS, pairs[""])
     elif splits != SPLITS:
-        logits, labels = pairs["clean"]
-        half = len(labels) // 2
-        pairs |= {
-            "calibration": (logits[:half], labels[:half]),
-            "test": (logits[half:], labels[half:]),
-        }
+        half = len(pairs["clean"][1]) // 2
+        pairs["calibration"] = [array[:half] for array in pairs["clean"]]
+        pairs["test"] = [array[half:] for array in pairs["clean"]]
     return pairs, from_probs
 
 
-def check(pairs, names, from_probs, path):
+def check(predictions, labels, names, from_probs, path):
     """Raises an error that names the array, and its first wrong row."""
     from caltrain_tf import inputs
 
-    for split, (predictions, labels) in pairs.items():
-        if split == "corrupted":
-            if predictions.shape[2:3] != labels.shape or predictions.ndim != 4:
-                raise ValueError(
-                    "--outputs must have corrupted_logits (corruptions, "
-                    "severities, examples, classes) and corrupted_labels "
-                    f"(examples,). Received: the shapes {predictions.shape} "
-                    f"and {labels.shape} in {path!r}"
-                )
-            labels = np.broadcast_to(labels, predictions.shape[:-1])
-        try:
-            inputs.read(
-                predictions,
-                labels,
-                from_logits=not from_probs,
-                name=names[split][0],
-            ).whole()
-        except ValueError as error:
-            text = str(error).replace("labels", names[split][1])
-            raise ValueError(f"{text} in {path!r}") from error
+    if names[0] == "corrupted_logits":
+        if predictions.shape[2:3] != labels.shape or predictions.ndim != 4:
+            raise ValueError(
+                "--outputs must have corrupted_logits (corruptions, "
+                "severities, examples, classes) and corrupted_labels "
+                f"(examples,). Received: the shapes {predictions.shape} and "
+                f"{labels.shape} in {path!r}"
+            )
+        labels = np.broadcast_to(labels, predictions.shape[:-1])
+    try:
+        inputs.read(
+            predictions, labels, from_logits=not from_probs, name=names[0]
+        ).whole()
+    except ValueError as error:
+        text = str(error).replace("labels", names[1])
+        raise ValueError(f"{text} in {path!r}") from error
 
 
 def shift_rows(splits, calibrators):
@@ -144,18 +121,12 @@ def shift_rows(splits, calibrators):
 
     from caltrain_tf.experiments import shift
 
-    corrupted, labels = splits["corrupted"]
+    logits, labels = splits["corrupted"]
     rows = shift.measure("outputs", "none", 0, *splits["test"], calibrators)
-    for corruption, severity in np.ndindex(corrupted.shape[:2]):
-        logits = corrupted[corruption, severity].astype(np.float32)
-        rows += shift.measure(
-            "outputs",
-            str(corruption),
-            severity + 1,
-            logits,
-            labels,
-            calibrators,
-        )
+    for corruption, severity in np.ndindex(logits.shape[:2]):
+        where = "outputs", str(corruption), severity + 1
+        here = logits[corruption, severity].astype(np.float32)
+        rows += shift.measure(*where, here, labels, calibrators)
     return pd.DataFrame(rows, columns=shift.COLUMNS)
 
 

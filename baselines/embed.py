@@ -12,8 +12,10 @@ the shift benchmark. Files that are there are not computed again.
 
 import inspect
 import io
+import itertools
 
 import flags
+import numpy as np
 
 MODEL = flags.DEFINE_string(
     "model",
@@ -23,9 +25,7 @@ MODEL = flags.DEFINE_string(
     required=True,
 )
 DATA = flags.DEFINE_string("data", "cifar10", "Data set; see `ct.data.get`.")
-DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of TensorFlow Datasets."
-)
+flags.define("data_dir")
 OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Folder of the embeddings.", required=True
 )
@@ -58,41 +58,35 @@ def main(_):
     from caltrain_tf import files
 
     folder = files.as_path(OUTPUT_DIR.value)
-    data = ct.data.get(DATA.value, DATA_DIR.value, dtype="uint8")
+    data_dir, severities = flags.FLAGS.data_dir, flags.FLAGS.severities
+    data = ct.data.get(DATA.value, data_dir, dtype="uint8")
     sets = {
         split: (data.eval_batches(split, BATCH_SIZE.value), size)
         for split, size in data.num_examples.items()
     }
     names = CORRUPTIONS.value or ct.data.corruptions.NAMES
     if names != ["none"]:
-        severities = flags.FLAGS.severities
         shifted = ct.data.shifted_sets(
             data,
             corrupted_dir=CORRUPTED_DIR.value,
-            data_dir=DATA_DIR.value,
+            data_dir=data_dir,
             generated=GENERATED.value,
             names=names,
             severities=severities,
         )
-        size = min(
-            NUM_EXAMPLES.value or shifted.num_examples, shifted.num_examples
-        )
-        for name in names:
-            for severity in severities:
-                sets[f"{name}_{severity}"] = (
-                    shifted.batches(name, severity, BATCH_SIZE.value),
-                    size,
-                )
-    missing = {
-        name: found
-        for name, found in sets.items()
-        if not (folder / f"{name}.npz").exists()
-    }
-    if missing:
-        embed = load(MODEL.value)
-    for name, (batches, size) in missing.items():
-        path = folder / f"{name}.npz"
-        write(path, *embeddings(embed, batches, size, name))
+        most = shifted.num_examples
+        for name, severity in itertools.product(names, severities):
+            sets[f"{name}_{severity}"] = (
+                shifted.batches(name, severity, BATCH_SIZE.value),
+                min(NUM_EXAMPLES.value or most, most),
+            )
+    missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
+    embed = load(MODEL.value) if missing else None
+    for name in missing:
+        content = io.BytesIO()
+        x, y = embeddings(embed, *sets[name], name)
+        np.savez(content, x=x, y=y)
+        files.write_bytes(folder / f"{name}.npz", content.getvalue())
     print(f"{len(sets)} sets in {folder}, {len(missing)} of them new")
 
 
@@ -128,7 +122,6 @@ def load(name):
 
 def embeddings(embed, batches, size, name):
     """Returns the embeddings and class ids of the first `size` examples."""
-    import numpy as np
     import tqdm
 
     x, y = [], []
@@ -141,17 +134,6 @@ def embeddings(embed, batches, size, name):
             y.append(labels.numpy()[:count])
             progress.update(count)
     return np.concatenate(x), np.concatenate(y)
-
-
-def write(path, x, y):
-    """Writes one file, complete or not at all."""
-    import numpy as np
-
-    from caltrain_tf import files
-
-    content = io.BytesIO()
-    np.savez(content, x=x, y=y)
-    files.write_bytes(path, content.getvalue())
 
 
 if __name__ == "__main__":

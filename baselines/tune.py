@@ -73,28 +73,30 @@ def main(_):
     folders = [os.path.join(FLAGS.output_dir or "tuning", n) for n in names]
     if FLAGS.output_dir and not FLAGS.objectives:
         folders = [FLAGS.output_dir]
-    for own in configs:
-        tune.search_space(own, FLAGS.also, FLAGS.data_dir)
+    spaces = [
+        tune.search_space(own, FLAGS.also, FLAGS.data_dir) for own in configs
+    ]
     with flags.open_pool() as pool:
         results = tune.tune(
             configs,
+            spaces,
             folders,
             pool,
             strategy=FLAGS.strategy,
-            others=FLAGS.also,
             trials=FLAGS.trials,
-            data_dir=FLAGS.data_dir,
             flags=flags.of_runs(),
         )
-    for own, folder, result in zip(configs, folders, results, strict=True):
-        best = tune.write_tuning(own, *result, folder)
-        table = tune.trials_table(result[1]).drop(columns="trial")
+    for own, space, rows, folder in zip(
+        configs, spaces, results, folders, strict=True
+    ):
+        best = tune.write_tuning(own, space, rows, folder)
+        table = tune.trials_table(rows).drop(columns="trial")
         table[["accuracy", "ece"]] *= 100
         name, data = best["objective"], best["data"]
         print(f"\n{name} on {data}, calibration split (%)")
         print(table.to_string(index=False, float_format="{:.4g}".format))
         print(f"\nBest: {best['flags']}")
-    if any(row["failure"] for _, rows in results for row in rows):
+    if any(row["failure"] for rows in results for row in rows):
         print("\nThe same command tries the failed trials again.")
     print(f"Everything is in {', '.join(folders)}")
 

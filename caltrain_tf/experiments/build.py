@@ -62,12 +62,17 @@ def training_images(config, dataset):
         return {}
     batch_size = _micro_batch(config)
     batches = dataset.eval_input("train", batch_size)
+    return {"train": first(batches, 50_000 // batch_size + 1)}
 
-    def first(context):
+
+def first(batches, count):
+    """Returns an input of the first global batches."""
+
+    def build_input(context):
         replicas = context.num_replicas_in_sync // context.num_input_pipelines
-        return batches(context).take(replicas * (50_000 // batch_size + 1))
+        return batches(context).take(replicas * count)
 
-    return {"train": first}
+    return build_input
 
 
 def model(config, dataset, init_from=None):

@@ -169,7 +169,7 @@ def create(run_dir, calibrator="none", data_dir=None):
         if key.startswith("temperature_"):
             temperatures[key.removeprefix("temperature_")] = value
     checks.choice("calibrator", calibrator, temperatures)
-    _, data, network, _ = shift.load_run(run_dir, data_dir)
+    _, data, network = shift.load_run(run_dir, data_dir)
 
     def model(features):
         logits = tf.cast(network(features["image"], training=False), "float32")

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import math
 import os
 import sys
 
@@ -11,7 +12,7 @@ import pandas as pd
 import tensorflow as tf
 import tqdm
 
-from caltrain_tf import checks, files, losses, training
+from caltrain_tf import checks, files, losses, models, training
 from caltrain_tf import data as data_room
 from caltrain_tf.data import corruptions as all_corruptions
 from caltrain_tf.experiments import (
@@ -22,6 +23,7 @@ from caltrain_tf.experiments import (
     prediction_files,
     robustness_metrics,
     statistics,
+    tables,
     uncertainty_baselines,
 )
 from caltrain_tf.training.strategy import is_multi_worker
@@ -29,13 +31,6 @@ from caltrain_tf.training.strategy import is_multi_worker
 COLUMNS = robustness_metrics.COLUMNS
 # The clean test set among corruptions, and unscaled outputs among calibrators.
 NONE = "none"
-# Titles, factors and digits in tables.
-_METRICS = {
-    "ece": ("ECE (%)", 100, 2),
-    "accuracy": ("accuracy (%)", 100, 2),
-    "nll": ("NLL", 1, 3),
-    "brier": ("Brier score", 1, 3),
-}
 _NOTE = """\
 ± is one standard error within corruptions (Masson and Loftus): how much one
 calibrator is ahead of another varies by that over corruptions. It is pooled, so
@@ -47,40 +42,24 @@ def find_runs(paths):
     """Returns the folders of finished runs at or below the paths, sorted."""
     found = set()
     for path in paths:
-        runs = {
-            folder
-            for folder, _, names in tf.io.gfile.walk(path)
-            if {"config.json", "results.json"} <= set(names)
-        }
+        runs = config.find(path, "config.json", "results.json")
         if not runs:
             raise ValueError(
                 "--run_dir must be the folder of a finished run, with "
                 "config.json and results.json, or hold such folders. "
                 f"Received: {path!r}"
             )
-        found |= runs
+        found.update(map(os.fspath, runs))
     return sorted(found)
 
 
 def load_run(run_dir, data_dir=None, strategy=None):
-    """Returns `(config, data, model, checkpoint)` of a run.
-
-    `checkpoint` is the path of the restored weights relative to `run_dir`.
-    """
+    """Returns the configuration, the data and the network of a run."""
     settings = config.load(run_dir)
     data = build.data(settings, data_dir)
-    # Of a run that trained nothing, there are no checkpoints.
-    saved = None if settings.epochs else os.path.join(run_dir, "model.keras")
     with (strategy or tf.distribute.get_strategy()).scope():
-        model = build.model(settings, data, saved)
-    if saved is not None:
-        return settings, data, model, "model.keras"
-    # The weights for which the run has results.
-    which = {"which": "best"} if settings.get("best") else {}
-    checkpoint = training.restore_model(
-        os.path.join(run_dir, "checkpoints"), model, **which
-    )
-    return settings, data, model, os.path.relpath(checkpoint, run_dir)
+        model = models.load(os.path.join(run_dir, "model.keras"))
+    return settings, data, model
 
 
 def shift_options(corruptions, severities, num_examples=None, generated=False):
@@ -115,7 +94,7 @@ def benchmark_run(
     `options` are those of `evaluate`. Returns the run's objective, the rows of
     `evaluate`, and a description of the corrupted sets.
     """
-    settings, data, model, checkpoint = load_run(run_dir, data_dir, strategy)
+    settings, data, model = load_run(run_dir, data_dir, strategy)
     sets = data_room.shifted_sets(
         data,
         corrupted_dir=corrupted_dir,
@@ -133,7 +112,6 @@ def benchmark_run(
         corruptions=corruptions,
         severities=severities,
         predictions_dir=os.path.join(run_dir, "predictions"),
-        description={"checkpoint": checkpoint},
         report=report,
         strategy=strategy,
         verbose=True,
@@ -156,7 +134,6 @@ def evaluate(
     num_examples=None,
     predictions_dir=None,
     keep_predictions=True,
-    description=None,
     report=None,
     strategy=None,
     verbose=False,
@@ -177,9 +154,8 @@ def evaluate(
         num_examples: Number of first examples of each test set; all if None.
         predictions_dir: Folder of `calibration.npz`, `test.npz` and
             `<corruption>_<severity>.npz`. Stored predictions are used again
-            while the sets, `num_examples` and `description` are the same.
+            while the sets and `num_examples` are the same.
         keep_predictions: Whether to store those of corrupted sets.
-        description: What predictions depend on beside that, of JSON types.
         report: `robustness_metrics.Measurements` that are made too.
         strategy: The strategy whose replicas share each batch. With several
             workers the first one writes, and stored sets are computed again.
@@ -198,8 +174,7 @@ def evaluate(
     reads = predictions_dir is not None and not is_multi_worker(strategy)
     folder = files.as_path(predictions_dir or "")
     if writes:
-        about = {"source": sets.source, "num_examples": count}
-        _keep_only(folder, about | (description or {}))
+        _keep_only(folder, {"source": sets.source, "num_examples": count})
     replicas = strategy.num_replicas_in_sync
     batch_size = -(-batch_size // replicas) * replicas
     # Only `predict` is used.
@@ -219,7 +194,7 @@ def evaluate(
                 return prediction_files.load(path)
         source = make_input(batch_size)
         if size is not None:
-            source = _first(source, -(-size // batch_size))
+            source = build.first(source, -(-size // batch_size))
         outputs = trainer.predict(source, with_labels=True)
         logits, labels = (array[:size] for array in outputs)
         if writes and keep:
@@ -251,21 +226,12 @@ def evaluate(
 
 def _keep_only(folder, about):
     """Removes stored predictions unless `shift.json` says the same of them."""
-    path, text = folder / "shift.json", json.dumps(about, indent=1) + "\n"
-    if not path.exists() or path.read_text() != text:
+    path = folder / "shift.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    if not about.items() <= stored.items():
         for file in list(folder.glob("*_[1-5].npz")):
             file.unlink()
-        files.write_text(path, text)
-
-
-def _first(source, num_batches):
-    """Returns an input of the first global batches."""
-
-    def build_input(context):
-        local = context.num_replicas_in_sync // context.num_input_pipelines
-        return source(context).take(num_batches * local)
-
-    return build_input
+        files.write_text(path, json.dumps(about, indent=1) + "\n")
 
 
 def measure(
@@ -312,26 +278,22 @@ def _write(folder, rows, name, report, is_generated):
     ece = statistics.shift_by_calibrator(rows)
     accuracy = statistics.shift_by_calibrator(rows, "accuracy")
     accuracy = accuracy[accuracy["calibrator"] == NONE]
-    for figure, file in (
-        (figures.shift_lines(ece, "ece", name), "shift_ece.png"),
-        (figures.shift_lines(accuracy, "accuracy", name), "shift_accuracy.png"),
-        (figures.shift_heatmap(rows), "shift_heatmap.png"),
-    ):
-        figures.save(figure, folder / file)
+    for means, metric in ((ece, "ece"), (accuracy, "accuracy")):
+        figure = figures.shift_lines(means, metric, name)
+        figures.save(figure, folder / f"shift_{metric}.png")
 
 
 def severity_table(rows):
     """Returns a table for the terminal: means over corruptions by severity."""
     lines = {}
-    for metric, (title, factor, digits) in _METRICS.items():
+    for metric in ("ece", "accuracy", "nll", "brier"):
         for row in statistics.shift_by_calibrator(rows, metric).itertuples():
-            label = f"{title}, {figures.calibrator_label(row.calibrator)}"
-            if metric == "accuracy":
-                label = title  # Scaling does not change it.
-            text = f"{factor * row.mean:.{digits}f}"
-            if metric == "ece" and row.error == row.error:
-                text += f" ± {factor * row.error:.{digits}f}"
+            label = figures.metric_label(metric)
+            if metric != "accuracy":  # Scaling does not change it.
+                label += f", {figures.calibrator_label(row.calibrator)}"
+            error = row.error if metric == "ece" else math.nan
             head = f"severity {row.severity}" if row.severity else "clean"
+            text = tables.text_of(row.mean, error, metric)
             lines.setdefault(label, {})[head] = text
     table = pd.DataFrame.from_dict(lines, orient="index").fillna("")
     table = table.rename_axis("mean over corruptions", axis="columns")

@@ -94,29 +94,21 @@ def search_space(config, others=(), data_dir=None):
 
 def tune(
     configs,
+    spaces,
     output_dirs,
     pool,
     *,
     strategy="sequential",
-    others=(),
     trials=None,
-    data_dir=None,
     flags=(),
     stream=None,
 ):
-    """Tunes objectives, each with a configuration and a folder.
+    """Tunes objectives, each with a configuration, parameters and a folder.
 
-    `"sequential"` is the paper's search: it tunes one parameter after the other
-    (see `search_space`), with the other parameters at the values of the best
-    trial so far. `"joint"` tunes all of them together, with values that Optuna
-    proposes. Trials of all objectives are in the pool together.
-
-    Returns:
-        `(space, rows)` of each objective: the parameters, and a dictionary for
-        each trial: its `trial` (a name), `params` by name, `accuracy`, `ece`
-        and `nll` on the calibration split (NaN if it failed), and `failure`.
+    Trials of all objectives are in the pool together. Returns the trials of
+    each objective, dictionaries of `trial` (a name), `params`, measures on the
+    calibration split (NaN if it failed) and `failure`.
     """
-    spaces = [search_space(config, others, data_dir) for config in configs]
     if strategy == "joint":
         searches = [
             _joint(config.seed, space, trials or 20, max(pool.slots, 1))
@@ -146,7 +138,7 @@ def tune(
                 asked[i] = searches[i].send(rows[i])
             except StopIteration:
                 del asked[i]
-    return list(zip(spaces, rows, strict=True))
+    return rows
 
 
 def best_trial(rows):
@@ -160,7 +152,7 @@ def best_trial(rows):
 
 
 def measure_trial(folder):
-    """Returns `accuracy`, `ece` and `nll` of a run on its calibration split."""
+    """Returns the measures of a run on its calibration split."""
     path = os.path.join(folder, "predictions", "calibration.npz")
     return measures.measure(*prediction_files.load(path), _MEASURES)
 
@@ -231,7 +223,10 @@ def write_tuning(config, space, rows, output_dir):
 
 
 def _sequential(space, limit):
-    """Yields candidates for one parameter after the other; is sent all rows."""
+    """Yields candidates for one parameter after the other; is sent all rows.
+
+    The other parameters have the values of the best trial so far.
+    """
     params = {
         p.name: p.values[0] if p.default is None else p.default for p in space
     }

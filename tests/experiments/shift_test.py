@@ -26,7 +26,6 @@ FILES = (
     "shift.csv",
     "shift_accuracy.png",
     "shift_ece.png",
-    "shift_heatmap.png",
 )
 CORRUPTIONS = ("gaussian_noise", "contrast", "snow")
 SEVERITIES = (1, 5)
@@ -187,14 +186,11 @@ def test_replicas_and_batch_sizes_change_nothing(measured, data, two_replicas):
     same(others, rows[rows["severity"] != 1])
 
 
-@pytest.mark.parametrize(
-    "change", [{"description": {"checkpoint": "ckpt-2"}}, {"seed": 1}]
-)
-def test_predictions_of_something_else_are_dropped(data, tmp_path, change):
+def test_predictions_of_something_else_are_dropped(data, tmp_path):
     first = {"corruptions": ["contrast", "fog"], "severities": [1]}
     evaluate(data, tmp_path, **first)
-    sets = Counted(data, seed=change.pop("seed", 0))
-    second = {"corruptions": ["contrast"], "severities": [1], **change}
+    sets = Counted(data, seed=1)
+    second = {"corruptions": ["contrast"], "severities": [1]}
     evaluate(data, tmp_path, sets=sets, **second)
     assert sets.made == ["contrast_1"]
     assert not (tmp_path / "fog_1.npz").exists()
@@ -231,8 +227,7 @@ def runs(trained, tmp_path_factory):
 
 
 def test_the_network_is_that_of_the_results(runs):
-    _, data, model, checkpoint = shift.load_run(runs / "seed0")
-    assert checkpoint == "checkpoints/ckpt-2"
+    _, data, model = shift.load_run(runs / "seed0")
     rows = shift.evaluate(model, data, corruptions=[])
     results = json.loads((runs / "seed0" / "results.json").read_text())
     rows = rows[rows["calibrator"] == "none"].set_index("metric")["value"]

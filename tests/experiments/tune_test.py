@@ -76,9 +76,6 @@ class CheapPool:
         future.set_result(Outcome(failure, "no memory", 1.5))
         return future
 
-    def running(self):
-        return []
-
     def stop(self):
         for future in self._waiting:
             future.set_exception(concurrent.futures.CancelledError())
@@ -98,8 +95,9 @@ def read(folder, name):
 
 def quiet_tune(config, folder, pool, **options):
     """The rows of a tuning, and the parameters of its best trial."""
-    ((_, rows),) = room.tune(
-        [config], [folder], pool, stream=io.StringIO(), **options
+    space = room.search_space(config, options.pop("others", ()))
+    (rows,) = room.tune(
+        [config], [space], [folder], pool, stream=io.StringIO(), **options
     )
     return rows, room.best_trial(rows)["params"]
 
@@ -182,12 +180,13 @@ def test_several_objectives_share_the_pool(tmp_path):
     configs = [make_config(name) for name in ("mmce", "s_avuc", "sb_ece")]
     folders = [tmp_path / c.loss.secondary for c in configs]
     pool = CheapPool()
-    results = room.tune(configs, folders, pool, stream=io.StringIO())
-    for config, (_, rows) in zip(configs, results, strict=True):
+    spaces = list(map(room.search_space, configs))
+    results = room.tune(configs, spaces, folders, pool, stream=io.StringIO())
+    for config, rows in zip(configs, results, strict=True):
         assert room.best_trial(rows)["params"] == naive(config, 0)[0]
     # The first parameters of all of them come first.
     assert pool.names[:9] == [
-        trial for _, rows in results for trial in names(rows[:3])
+        trial for rows in results for trial in names(rows[:3])
     ]
 
 
@@ -239,10 +238,8 @@ def test_a_joint_search(tmp_path):
 
 def test_the_files_of_a_tuning(tmp_path):
     config = make_config()
-    pool = CheapPool()
-    ((space, rows),) = room.tune(
-        [config], [tmp_path], pool, stream=io.StringIO()
-    )
+    space = room.search_space(config)
+    rows, _ = quiet_tune(config, tmp_path, CheapPool())
     best = room.write_tuning(config, space, rows, tmp_path)
     assert best == read(tmp_path, "best.json")
     row = room.best_trial(rows)
