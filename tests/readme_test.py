@@ -1,18 +1,17 @@
 """Everything that README.md and the guides say to type, typed.
 
-In processes of their own, started as a user starts them: in a new folder with
-the scripts in it, with a home without data sets, without what our conftest.py
-sets. Commands get flags that make them short. What needs CIFAR, ImageNet or a
-TPU ends in one line that says so.
+In a new folder, with a home without data sets. The first command and the code
+are run in processes of their own, as a user starts them, without what our
+conftest.py sets. Commands get flags that make them short. What needs CIFAR,
+ImageNet or a TPU ends in one line that says so.
 """
 
-import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
+from tests.baselines.scripts import run_here
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -72,9 +72,12 @@ CALIBRATE = "python baselines/calibrate.py --outputs=network.npz"
 CALIBRATE_SHIFTED = (
     "python baselines/calibrate.py --outputs=resnet20_cifar10c.npz"
 )
-# Of a bucket or a cluster; `baselines/flags_test.py` checks their flags.
+# Of a bucket or several machines; `baselines/flags_test.py` checks their flags,
+# and `experiments/train_test.py` trains with two workers.
 ELSEWHERE = [
-    line for line in COMMANDS if "gs://" in line or "--ray=auto" in line
+    line
+    for line in COMMANDS
+    if "gs://" in line or "--ray=auto" in line or "--multi_worker" in line
 ]
 # `.ci/run` types it; this test is part of it.
 PYTEST = 'pip install -e ".[tests]" && pytest'
@@ -89,8 +92,6 @@ ENDS = {
     ),
     "python baselines/imagenet/train.py --primary=nll --secondary=s_avuc "
     "--data_dir=$HOME/tensorflow_datasets": NO_DATA.format("imagenet"),
-    "python baselines/cifar/train.py --primary=focal --secondary=sb_ece "
-    "--multi_worker": NO_DATA.format("cifar10"),
     "python baselines/tune.py --config=configs/cifar10.py --objectives=paper "
     "--output_dir=tuning": NO_DATA.format("cifar10"),
     "python baselines/study.py --config=configs/cifar10.py --tuned=tuning "
@@ -161,19 +162,14 @@ def start(tmp_path):
         "HOME": str(tmp_path),
         # A new home would have matplotlib look for fonts again.
         "MPLCONFIGDIR": matplotlib.get_cachedir(),
-        "PATH": os.pathsep.join(
-            [os.path.dirname(sys.executable), os.environ["PATH"]]
-        ),
         "PYTHONPATH": str(ROOT),
     }
     for name in ("TF_CPP_MIN_LOG_LEVEL", "TFDS_DATA_DIR", "KERAS_BACKEND"):
         environment.pop(name, None)
 
     def start_command(command):
-        # `exec`, so that a signal reaches Python and not the shell.
-        command = re.sub(r"(^|; )python ", r"\1exec python ", command)
         return subprocess.Popen(
-            ["bash", "-c", command],
+            [sys.executable, *shlex.split(command)[1:]],
             cwd=tmp_path,
             env=environment,
             stdout=subprocess.PIPE,
@@ -185,38 +181,18 @@ def start(tmp_path):
 
 
 @pytest.fixture
-def run(start):
-    """Runs a command to its end: its code, output and errors."""
+def run(tmp_path, monkeypatch):
+    """Runs a command to its end in this process: its code, output, errors."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("TFDS_DATA_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
 
     def run_command(command):
-        process = start(command)
-        output, errors = process.communicate()
-        return process.returncode, output, errors
+        _, script, *rest = shlex.split(os.path.expandvars(command))
+        done = run_here(script.removeprefix("baselines/"), *rest)
+        return done.returncode, done.stdout, done.stderr
 
     return run_command
-
-
-@pytest.fixture
-def run_all(run, tmp_path):
-    """Runs commands one after the other in one process: code and output."""
-
-    def run_commands(commands):
-        program = f"""if True:
-            import json, os, shlex
-            from tests.baselines.scripts import run_here
-            for command in {commands!r}:
-                _, script, *rest = shlex.split(os.path.expandvars(command))
-                done = run_here(script.removeprefix("baselines/"), *rest)
-                print()
-                print(json.dumps([done.returncode, done.stdout, done.stderr]))
-        """
-        (tmp_path / "program.py").write_text(program)
-        code, output, errors = run("python program.py")
-        assert code == 0, errors
-        lines = [x for x in output.splitlines() if x.startswith("[")]
-        return list(map(json.loads, lines))
-
-    return run_commands
 
 
 def test_every_command_is_here():
@@ -235,7 +211,7 @@ def test_every_loss_is_in_the_table():
     assert [name for name in names if f"`{name}`" not in README] == []
 
 
-def test_a_run_is_trained_and_looked_at(start, run, run_all, tmp_path):
+def test_a_run_is_trained_and_looked_at(start, run, tmp_path):
     train = f"{TRAIN.partition(' && ')[2]} {TINY}"
     stopped = start(train)
     for line in stopped.stderr:
@@ -260,8 +236,6 @@ def test_a_run_is_trained_and_looked_at(start, run, run_all, tmp_path):
     assert code == 0, errors
     assert "severity 5" in output and (folder / "shift.csv").exists()
 
-    study = tmp_path / "studies" / "cifar10"
-    shutil.copytree(folder, study / "focal+sb_ece" / "seed0")
     arrays = {}
     for split in ("calibration", "test"):
         with np.load(folder / "predictions" / f"{split}.npz") as predictions:
@@ -276,53 +250,37 @@ def test_a_run_is_trained_and_looked_at(start, run, run_all, tmp_path):
         corrupted_logits=np.tile(logits[-50:], (2, 5, 1, 1)),
         corrupted_labels=labels[-50:],
     )
-    looks = (CALIBRATE_RUN, CALIBRATE, CALIBRATE_SHIFTED, REPORT)
-    for code, output, errors in run_all(looks):
+    for name in ("cifar10", "quickstart"):
+        study = tmp_path / "studies" / name
+        shutil.copytree(folder, study / "focal+sb_ece" / "seed0")
+    # It has what it needs; `baselines/study_test.py` lets one train.
+    study = f"{STUDY} --seeds=0 --objectives=focal+sb_ece {TINY}"
+    looks = (CALIBRATE_RUN, CALIBRATE, CALIBRATE_SHIFTED)
+    for command in (*looks, study, REPORT, REPORT_STUDY):
+        code, output, errors = run(command)
         assert code == 0, errors
         assert "TS-SB-ECE" in output
     assert "Focal + SB-ECE" in output
     assert "under shift" in (tmp_path / "report.html").read_text()
 
 
-def test_a_study_is_run_and_reported(run, tmp_path):
-    code, output, errors = run(f"{STUDY} --seeds=0 --objectives=focal {TINY}")
-    assert code == 0, errors
-    assert re.search(r"^Focal +1 +[0-9.]+ ", output, re.M)
-    code, output, errors = run(REPORT_STUDY)
-    assert code == 0, errors
-    assert re.search(r"^Focal +1 ", output, re.M)
-    assert (tmp_path / "report.html").exists()
-
-
-def test_what_needs_more_says_so_in_one_line(run, run_all):
-    # One process for all but the one that needs TF_CONFIG.
-    *plain, multi_worker = sorted(ENDS, key=lambda c: "--multi_worker" in c)
-    for command, end in zip(plain, run_all(plain), strict=True):
-        code, _, errors = end
+def test_what_needs_more_says_so_in_one_line(run):
+    for command, end in ENDS.items():
+        code, _, errors = run(command)
         assert code == 1
         # The cause of an error may follow it.
         assert len(errors.splitlines()) <= 2, errors
-        assert re.search(ENDS[command], errors.splitlines()[-1]), errors
-    # A machine that is there, instead of two that are not.
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    (export,) = EXPORTS
-    hosts = '"host0:2222", "host1:2222"'
-    assert hosts in export
-    export = export.replace(hosts, f'"localhost:{port}"')
-    code, _, errors = run(f"{export}; {multi_worker}")
-    assert code == 1 and "Traceback" not in errors
-    assert re.search(ENDS[multi_worker], errors.splitlines()[-1]), errors
+        assert re.search(end, errors.splitlines()[-1]), errors
 
 
-def test_the_snippets(run, tmp_path):
+def test_the_snippets(start, tmp_path):
     assert SNIPPETS
     benchmarks = sorted(
         {command.split()[1] for command in INLINE if "benchmarks/" in command}
     )
     program = [PRELUDE, *SNIPPETS, AFTERWARDS.format(benchmarks=benchmarks)]
     (tmp_path / "snippets.py").write_text("\n".join(program))
-    code, output, errors = run("python snippets.py")
-    assert code == 0, errors
+    process = start("python snippets.py")
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     assert (tmp_path / "reliability.png").exists()

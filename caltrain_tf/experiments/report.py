@@ -36,7 +36,6 @@ def write_report(rows, output, command=""):
     for name in tables.NAMES:
         here = {s: built[name] for s, built in made.items() if name in built}
         for ending, write in (
-            ("csv", tables.to_csv),
             ("md", tables.to_markdown),
             ("tex", tables.to_latex),
         ):

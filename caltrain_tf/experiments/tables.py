@@ -1,4 +1,4 @@
-"""The tables of a report, on the page and as CSV, Markdown and LaTeX."""
+"""The tables of a report, on the page and as Markdown and LaTeX."""
 
 import importlib.resources
 import re
@@ -26,11 +26,6 @@ _PAIRS = (
     "Two-sided paired t-tests over the common seeds of the difference in {}. "
     "Holm's correction is over the tests of this table."
 )
-_TITLES = {
-    "difference": "Difference (points)",
-    "p_value": "p",
-    "p_holm": "p, Holm",
-}
 LEFT = ("Objective", "Against", "Scaling", "Hyperparameters")
 # Tables of `_measures`: title, note, metrics, and the one that they need.
 _MEASURES = {
@@ -80,7 +75,6 @@ class Table(NamedTuple):
 
     title: str
     note: str
-    numbers: pd.DataFrame  # For CSV.
     texts: pd.DataFrame  # The cells as they are shown.
     best: pd.DataFrame  # True for marked cells.
 
@@ -119,14 +113,6 @@ def images_text(results):
     """Returns the number of images in a shifted set, "" if unknown."""
     counts = results.get("shift_examples", pd.Series(dtype="Int64")).dropna()
     return " or ".join(f"{count:,}" for count in sorted(set(counts)))
-
-
-def to_csv(tables):
-    """Returns the numbers of tables of several settings as CSV."""
-    frames = {name: table.numbers for name, table in tables.items()}
-    frame = pd.concat(frames, names=["setting", None])
-    frame = frame.reset_index("setting")
-    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def to_text(table):
@@ -194,20 +180,14 @@ def _measures(results, title, note, metrics, needs):
     if needs not in there:
         return None
     summary = statistics.summarize(results, there)
-    best, competes = summary.best[there], summary.competes
-    # The count of the measure that the fewest runs have.
-    counts = summary.count[there].replace(0, pd.NA)
-    numbers = (
-        summary.mean[there]
-        .join(summary.error[there].add_suffix("_error"))
-        .assign(
-            seeds=counts.min(axis=1).fillna(0).astype(int),
-            best=best.apply(lambda row: " ".join(row.index[row]), axis=1),
-            too_inaccurate=False if competes is None else ~competes,
-        )
+    texts = _cells(summary.mean[there], summary.error).set_axis(
+        map(figures.metric_label, there), axis="columns"
     )
-    titles = {key: figures.metric_label(key) for key in there}
-    return _table(title, note, numbers.reset_index(), titles, best, competes)
+    best = summary.best[there].set_axis(texts.columns, axis="columns")
+    # The count of the measure that the fewest runs have.
+    seeds = summary.count[there].replace(0, pd.NA).min(axis=1).fillna(0)
+    texts.insert(0, "Seeds", seeds.astype(int).astype(str))
+    return _table(title, note, texts, best, summary.competes)
 
 
 def _tests(results, title, metric):
@@ -217,8 +197,18 @@ def _tests(results, title, metric):
     tests = statistics.paired_tests(results, metric)
     if tests.empty:
         return None
-    note = _PAIRS.format(figures.metric_label(metric, unit=False))
-    return _table(title, note, tests, _TITLES)
+    tests = tests.set_index("objective")
+    texts = pd.DataFrame(
+        {
+            "Against": tests["against"].map(figures.objective_label),
+            "Seeds": tests["seeds"].astype(str),
+            "Difference (points)": tests["difference"].map(text_of),
+            "p": tests["p_value"].map("{:.4f}".format),
+            "p, Holm": tests["p_holm"].map("{:.4f}".format),
+        }
+    )
+    label = figures.metric_label(metric, unit=False)
+    return _table(title, _PAIRS.format(label), texts)
 
 
 def _shift(rows):
@@ -238,20 +228,20 @@ def _shift(rows):
         sort=False,
         dropna=False,
     )
-    mean, objectives = wide["mean"], wide.index.get_level_values("objective")
+    mean, count = wide["mean"], wide["count"]
+    images = images_text(rows.results)
+    clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
+    titles = [f"Severity {s} (%)" if s else clean for s in mean]
+    texts = _cells(mean, wide["error"], "ece").set_axis(titles, axis="columns")
+    texts.insert(0, "Seeds", count.max(axis=1).astype(int).astype(str))
+    texts.insert(1, "Scaling", texts.index.get_level_values("scaling"))
     competes = statistics.summarize(rows.results, ["ece"]).competes
+    objectives = mean.index.get_level_values("objective")
     best = mean.isna()
     if competes is not None and objectives.nunique() > 1:
         allowed = mean[objectives.map(competes)]
         lowest = allowed.groupby("scaling").transform("min").reindex(mean.index)
-        best = mean.eq(lowest) & (wide["count"] > 1)
-    numbers = mean.join(wide["error"].add_suffix("_error"))
-    numbers = numbers.add_prefix("severity_")
-    numbers["seeds"] = wide["count"].max(axis=1).astype(int)
-    images = images_text(rows.results)
-    titles = {f"severity_{s}": f"Severity {s} (%)" for s in mean}
-    clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
-    titles["severity_0"] = clean
+        best = mean.eq(lowest) & (count > 1)
     size = f", each of {images} images" if images else ""
     return _table(
         "ECE under shift",
@@ -259,9 +249,8 @@ def _shift(rows):
         f"corruptions{size}; means ± standard errors over seeds of it. The ECE "
         "of fewer images is larger: compare severities with the clean column "
         f"here. {ECE} {_SCALING} The calibration split is clean.",
-        numbers.reset_index(),
-        titles,
-        best.add_prefix("severity_"),
+        texts,
+        best.set_axis(titles, axis="columns"),
         competes,
     )
 
@@ -276,74 +265,67 @@ def read_paper():
 def _paper(results):
     """Returns a table that puts our results beside those of the paper."""
     data, *words = results["setting"].iloc[0].split()
-    if not {"wrn-28-10", "resnet-50"} & set(words):
+    paper = read_paper().query("data == @data").set_index("objective")
+    shared = [n for n in results["objective"].unique() if n in paper.index]
+    if not {"wrn-28-10", "resnet-50"} & set(words) or not shared:
         return None
     keys = _MEASURES["results"][2].split()
-    mean, error, count, _, _ = statistics.summarize(results, keys)
-    paper = read_paper().query("data == @data").set_index("objective")
-    paper = paper.drop(columns="data") / 100
-    paper.columns = paper.columns.str.replace(
-        "(_error)?$", r"_paper\1", regex=True, n=1
-    )
-    ours = mean[keys].join(error[keys].add_suffix("_error"))
-    numbers = ours.join(paper, how="inner").assign(seeds=count["ece"])
-    if numbers.empty:
-        return None
-    titles = {}
+    summary = statistics.summarize(results, keys)
+    ours = _cells(summary.mean[keys], summary.error).loc[shared]
+    errors = paper[[f"{key}_error" for key in keys]].set_axis(keys, axis=1)
+    theirs = _cells(paper[keys] / 100, errors / 100).loc[shared]
+    texts = {"Seeds": summary.count["ece"].loc[shared].astype(str)}
     for key in keys:
-        titles[key] = figures.metric_label(key)
-        titles[f"{key}_paper"] = titles[key].replace(" (%)", ", paper (%)")
+        label = figures.metric_label(key)
+        texts[label] = ours[key]
+        texts[label.replace(" (%)", ", paper (%)")] = theirs[key]
     return _table(
         "Beside the paper",
         "Means ± standard errors, ours over seeds, the paper's over 10 runs; "
         "its table of all results. It publishes no tuned values.",
-        numbers.reset_index(),
-        titles,
+        pd.DataFrame(texts),
     )
 
 
 def _hyperparameters(results):
     """Returns a table with one row per objective and its hyperparameters."""
-    seeds = results.assign(seeds=results["seed"].astype(str))
-    numbers = seeds.groupby(
-        ["objective", "hyperparameters"], sort=False, as_index=False
-    )["seeds"].agg(", ".join)
+    seeds = results["seed"].astype(str)
+    groups = seeds.groupby(
+        [results["objective"], results["hyperparameters"]], sort=False
+    )
+    texts = groups.agg(", ".join).rename("Seeds").reset_index("hyperparameters")
     return _table(
         "What every objective was trained with",
         "Settings of the losses, the weight of the secondary one (beta) and "
         "that of the l2 penalty.",
-        numbers,
-        {"hyperparameters": "Hyperparameters"},
+        texts[["Seeds", "hyperparameters"]].rename(columns=str.capitalize),
     )
 
 
-def _table(title, note, numbers, titles, best=None, competes=None):
-    """Returns a table whose cells show the columns that have titles.
+def _cells(mean, error, metric=None):
+    """Returns means ± errors as texts, of a metric or those of the columns."""
+    texts = {
+        key: [
+            text_of(*pair, metric or key)
+            for pair in zip(mean[key], error[key], strict=True)
+        ]
+        for key in mean
+    }
+    return pd.DataFrame(texts, index=mean.index)
 
-    `best` marks cells of these columns, and † is behind objectives that do not
-    compete.
-    """
-    texts = {}
-    for key in ("objective", "against"):
-        if key in numbers:
-            texts[key.capitalize()] = numbers[key].map(figures.objective_label)
-    for key in ("seeds", "scaling"):
-        if key in numbers:
-            texts[key.capitalize()] = numbers[key].astype(str)
-    for key, name in titles.items():
-        column = numbers[key]
-        if column.dtype == float:
-            metric = "ece" if key.startswith(("severity", "diff")) else key
-            errors = numbers.get(f"{key}_error", column * float("nan"))
-            pairs = zip(column, errors, strict=True)
-            column = [text_of(*pair, metric) for pair in pairs]
-        texts[name] = column
-    texts = pd.DataFrame(texts)
-    marks = pd.DataFrame(False, index=texts.index, columns=texts.columns)
-    if best is not None:
-        marks[best.columns.map(titles)] = best.to_numpy()
+
+def _table(title, note, texts, best=None, competes=None):
+    """Returns a table of texts by objective; † is behind those aside."""
+    objectives = texts.index.get_level_values("objective")
+    labels = objectives.map(figures.objective_label)
+    if best is None:
+        best = pd.DataFrame(index=texts.index)
+    else:
         note += f" {_UNDECIDED if competes is None else _RULE}"
     if competes is not None:
-        behind = numbers["objective"].map(competes).map({True: "", False: " †"})
-        texts["Objective"] += behind
-    return Table(title, note, numbers, texts, marks)
+        labels += objectives.map(competes).map({True: "", False: " †"})
+    texts.insert(0, "Objective", labels)
+    best = best.reindex(columns=texts.columns, fill_value=False)
+    return Table(
+        title, note, texts.reset_index(drop=True), best.reset_index(drop=True)
+    )

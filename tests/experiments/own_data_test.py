@@ -78,6 +78,7 @@ def test_arrays_and_a_network_of_keras_applications(tmp_path):
     config = config_of(name)
     config.model = "MobileNet"
     config.data.image_size = 32
+    config.epochs = 0
     results = train(config, str(tmp_path / "run"))
     assert 0 <= results["accuracy"] <= 1
     network, calibrated = (

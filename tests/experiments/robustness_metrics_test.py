@@ -11,7 +11,6 @@ import caltrain_tf as ct
 from caltrain_tf.data import imagenet
 from caltrain_tf.experiments import robustness_metrics as adapter
 from caltrain_tf.experiments import uncertainty_baselines
-from tests.experiments.configs import tiny, train
 
 NAMES = ct.data.corruptions.NAMES
 
@@ -134,18 +133,13 @@ def test_images_of_one_size_are_cropped_already():
     assert resized[0].mean() > 100
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_create_hands_over_a_run(tmp_path):
-    run = tmp_path / "run"
-    config = tiny()
-    config.epochs = 1
-    train(config, str(run))
-    results = json.loads((run / "results.json").read_text())
+def test_create_hands_over_a_run(trained):
+    results = json.loads((trained / "results.json").read_text())
     images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3))
     images = images.astype(np.uint8)
     probs = {}
     for calibrator in ("none", "ts"):
-        model, preprocess_fn = adapter.create(str(run), calibrator)
+        model, preprocess_fn = adapter.create(str(trained), calibrator)
         features = preprocess_fn({"image": tf.constant(images[0]), "label": 1})
         assert features["label"] == 1
         np.testing.assert_array_equal(features["image"], images[0])
@@ -154,4 +148,4 @@ def test_create_hands_over_a_run(tmp_path):
     scaled /= scaled.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(probs["ts"], scaled, atol=1e-5)
     with pytest.raises(ValueError, match="calibrator='isotonic'"):
-        adapter.create(str(run), "isotonic")
+        adapter.create(str(trained), "isotonic")

@@ -1,9 +1,6 @@
 import json
-import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import keras
@@ -86,32 +83,6 @@ def test_interleaved_training(trained):
             from_logits=True,
         ),
         abs=1e-5,
-    )
-
-
-def test_networks_of_a_run_load_in_a_fresh_process(trained, tmp_path):
-    folder, results = trained, read(trained)
-    data = build.data(tiny())
-    images, _, _ = next(iter(data.eval_batches("test", 32)))
-    np.save(tmp_path / "images.npy", images)
-    program = f"""if True:
-        import caltrain_tf, keras, numpy as np
-        images = np.load({str(tmp_path / "images.npy")!r})
-        for name in ("model", "calibrated"):
-            model = keras.saving.load_model(f"{folder}/{{name}}.keras")
-            logits = model.predict(images, verbose=0)
-            np.save(f"{tmp_path}/{{name}}.npy", logits)
-    """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
-    expected, _ = prediction_files.load(folder / "predictions" / "test.npz")
-    logits = np.load(tmp_path / "model.npy")
-    np.testing.assert_allclose(logits, expected[:32], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(
-        np.load(tmp_path / "calibrated.npy"),
-        logits / results["temperature_ts_sb_ece"],
-        rtol=1e-5,
-        atol=1e-5,
     )
 
 
