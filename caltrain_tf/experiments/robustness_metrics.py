@@ -16,16 +16,16 @@ TensorFlow Datasets:
 """
 
 import importlib.util
-import json
 import os
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from caltrain_tf import checks, files, metrics
+from caltrain_tf import checks
 from caltrain_tf.data import imagenet
 from caltrain_tf.data.corruptions import NAMES
+from caltrain_tf.experiments import experiment, measures
 
 # Of `shift.csv`.
 COLUMNS = ["dataset", "corruption", "severity", "calibrator", "metric", "value"]
@@ -52,23 +52,14 @@ class Measurements:
         self._rows = []
 
     def add(self, where, logits, labels, ours):
-        """Adds the predictions for a set.
+        """Adds the scaled logits of a set, and values of our own metrics.
 
-        Args:
-            where: Data set, corruption, severity and calibrator.
-            logits: Scaled logits.
-            labels: Class ids.
-            ours: Values of our own metrics by name.
+        `where` is the data set, the corruption, the severity, the calibrator.
         """
         values = {name: ours[name] for name in ("accuracy", "nll", "brier")}
         if self._package is None:
-            values["ece"] = metrics.calibration_error(
-                logits,
-                labels,
-                norm=1,
-                binning="equal_width",
-                from_logits=True,
-            )
+            found = measures.measure(logits, labels, ["ece_l1"])
+            values["ece"] = found["ece_l1"]
         else:
             probs = tf.nn.softmax(tf.cast(logits, "float32"))
             for name in _METRICS:
@@ -163,17 +154,14 @@ def create(run_dir, calibrator="none", data_dir=None):
     # It imports this file.
     from caltrain_tf.experiments import shift
 
-    temperatures = {"none": 1.0}
-    results = (files.as_path(run_dir) / "results.json").read_text()
-    for key, value in json.loads(results).items():
-        if key.startswith("temperature_"):
-            temperatures[key.removeprefix("temperature_")] = value
-    checks.choice("calibrator", calibrator, temperatures)
+    checks.choice("calibrator", calibrator, ["none", *measures.CALIBRATORS])
+    results = experiment.read_results(run_dir)
+    temperature = results.get(f"temperature_{calibrator}", 1.0)
     _, data, network = shift.load_run(run_dir, data_dir)
 
     def model(features):
         logits = tf.cast(network(features["image"], training=False), "float32")
-        return tf.nn.softmax(logits / temperatures[calibrator])
+        return tf.nn.softmax(logits / temperature)
 
     def preprocess_fn(features):
         image = as_size(features["image"], data.image_shape)

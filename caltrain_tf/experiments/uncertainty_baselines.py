@@ -45,17 +45,11 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def objective(primary, secondary=None, beta=1.0):
-    """Returns a loss as a function of labels and logits.
+    """Returns a `CompositeLoss` as a function of labels and logits.
 
-    Args:
-        primary: A loss or its name, as in `CompositeLoss`.
-        secondary: A calibration loss or its name, or None.
-        beta: Weight of the calibration loss.
-
-    Returns:
-        A function from `labels`, class ids `(batch,)` or one-hot, and `logits`
-        `(batch, classes)` to a scalar: the mean over this batch, not divided by
-        the number of replicas.
+    The labels are class ids `(batch,)` or one-hot, the logits are of shape
+    `(batch, classes)`. The loss is the mean over this batch, not divided by the
+    number of replicas.
 
     Example:
         >>> loss = objective("nll", "sb_ece", beta=0.0)
@@ -68,12 +62,11 @@ def objective(primary, secondary=None, beta=1.0):
     )
 
     def loss(labels, logits):
-        labels, logits = (
-            tf.convert_to_tensor(labels),
-            tf.cast(logits, "float32"),
-        )
+        labels = tf.convert_to_tensor(labels)
         # `__call__` of Keras 3 would divide by the number of replicas.
-        return tf.reduce_mean(composite.call(labels, logits))
+        return tf.reduce_mean(
+            composite.call(labels, tf.cast(logits, "float32"))
+        )
 
     return loss
 

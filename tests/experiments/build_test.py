@@ -87,6 +87,7 @@ def test_the_trainer_follows_the_configuration():
 
 def test_training_starts_from_a_file(tmp_path):
     config = load("quickstart")
+    config.model = "mlp-8"
     dataset = build.data(config)
     # A network of anyone's with these weights.
     plain = ct.models.get(
@@ -110,6 +111,7 @@ def test_training_starts_from_a_file(tmp_path):
 
 def test_replicas_share_a_batch(two_replicas):
     config = load("quickstart")
+    config.model = "mlp-8"
     config.batch_size = 33
     with pytest.raises(ValueError, match="multiple of .* replicas, 2. .*: 33"):
         make_trainer(config, strategy=two_replicas)
@@ -120,6 +122,7 @@ def test_replicas_share_a_batch(two_replicas):
 )
 def test_precision_and_accumulated_gradients(precision, accumulate):
     config = load("quickstart")
+    config.model = "mlp-8"
     config.precision = precision
     config.data.train_split = "train[:96]"
     config.batch_size, config.accumulate_steps = 48, accumulate

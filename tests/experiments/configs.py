@@ -16,6 +16,7 @@ def load(name):
 
 # As flags, for the scripts: a few steps on a few digits.
 TINY_FLAGS = {
+    "model": "mlp-8",
     "data.train_split": "train[:96]",
     "batch_size": 32,
     "epochs": 3,

@@ -131,6 +131,7 @@ def write_checkpoint(network, prefix):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_checkpoint_is_evaluated_and_benchmarked(tmp_path):
     config = tiny()
+    config.model = "wrn-10-1"
     config.epochs = 0
     keras.utils.set_random_seed(5)
     network = ct.models.get(config.model, num_classes=10)
