@@ -98,25 +98,22 @@ def _figures(rows):
         )
     yield from _effect_figures(results)
     yield from _shift_figures(results, shift)
-    for key in errors:
-        calibrator = "ts" if key == "ece_ts" else "none"
-        bins = reliability[reliability["calibrator"] == calibrator]
-        if bins.empty:
-            continue
+    bins = reliability[reliability["calibrator"] == "none"]
+    if len(bins):
         yield (
-            f"Accuracy against confidence{scaled[key]}",
+            "Accuracy against confidence",
             "In 15 bins of equal width, over the test predictions of all "
             "seeds. Bins of fewer than 30 predictions are faint points beside "
             "the line. Below the diagonal a network is over-confident.",
             figures.accuracy_against_confidence(bins),
         )
         yield (
-            f"Reliability{scaled[key]}",
+            "Reliability",
             "Accuracy in 15 bins of equal width, over the test predictions of "
             "all seeds; the gap leads to the mean confidence. Bins of fewer "
             "than 30 predictions are faint. The ECE above each is the mean "
             "over seeds, l2 over 15 bins of equal mass.",
-            figures.reliability_by_objective(bins, summary.mean[key]),
+            figures.reliability_by_objective(bins, summary.mean["ece"]),
         )
 
 
