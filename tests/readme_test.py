@@ -152,11 +152,16 @@ for path in {benchmarks}:
 """
 
 
+@pytest.fixture(autouse=True)
+def scripts(tmp_path):
+    """Puts the scripts into the user's folder."""
+    for folder in ("baselines", "benchmarks", "configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts a command in the user's folder."""
-    for folder in ("baselines", "benchmarks", "configs"):
-        (tmp_path / folder).symlink_to(ROOT / folder)
     environment = {
         **os.environ,
         "HOME": str(tmp_path),

@@ -11,7 +11,6 @@ import tqdm
 from caltrain_tf import files, metrics, posthoc
 from caltrain_tf.experiments import config as settings
 from caltrain_tf.experiments import figures, measures, prediction_files
-from caltrain_tf.training import run_folder
 
 _RUN = ["setting", "objective", "seed"]
 # Parts of a configuration that differ between objectives, or that do not change
@@ -214,7 +213,7 @@ def _setting_names(configs):
         shared.append(
             {
                 key: json.dumps(value)
-                for key, value in run_folder.flatten(config).items()
+                for key, value in settings.flatten(config).items()
                 if not f"{key}.".startswith(_NOT_SHARED)
             }
         )

@@ -24,7 +24,6 @@ from caltrain_tf.experiments import (
     study,
 )
 from caltrain_tf.experiments import config as settings
-from caltrain_tf.training import run_folder
 
 _MEASURES = ("accuracy", "ece", "nll")
 # The paper tunes these options of a loss first.
@@ -82,7 +81,7 @@ def search_space(config, others=(), data_dir=None):
         )
     space = []
     for key, (name, values) in tried.items():
-        default = run_folder.flatten(config).get(key)
+        default = settings.flatten(config).get(key)
         kind = float if isinstance(default, float) else lambda value: value
         values = tuple(dict.fromkeys(map(kind, values)))
         space.append(Parameter(name, key, values, default))

@@ -84,8 +84,8 @@ figures.shift_lines(statistics.shift_by_calibrator(rows))
 # %%
 # Each corruption separately, the ECE without scaling in percent:
 
-unscaled = rows[(rows["metric"] == "ece") & (rows["calibrator"] == "none")]
-table = unscaled.pivot(index="corruption", columns="severity", values="value")
+errors = rows.query("metric == 'ece' and calibrator == 'none' and severity > 0")
+table = errors.pivot(index="corruption", columns="severity", values="value")
 print((100 * table).round(1))
 
 # %%
