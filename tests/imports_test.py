@@ -59,6 +59,8 @@ ROOMS = {
             "PIL",
             "absl",
             "jinja2",
+            # Of scikit-learn.
+            "joblib",
             "keras",
             "matplotlib",
             "ml_collections",
