@@ -112,28 +112,20 @@ class InterleavedModel(keras.Model):
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
         """Returns the loss for which the batch is marked."""
-
-        def primary():
-            return keras.Model.compute_loss(
-                self, x, y, y_pred, sample_weight, training=training
-            )
-
         # Both losses are computed, because XLA and replicas cannot branch
         # around a collective. A loss is cheap compared with the model.
+        primary = super().compute_loss(
+            x, y, y_pred, sample_weight, training=training
+        )
         calibration = self.calibration_loss(y, y_pred, sample_weight)
+        held_out = x[HELD_OUT][0] if _is_marked(x) else 1.0
+        # Keras divides losses by the number of replicas.
+        count = replicas.replica_count()
+        self._calibration_mean.update_state(calibration * count, held_out)
         if not _is_marked(x):
-            self._show(calibration, 1.0)
-            return primary()
-        held_out = x[HELD_OUT][0]
-        self._show(calibration, held_out)
-        for penalty in self.losses:
-            calibration = calibration + self._aggregate_additional_loss(penalty)
-        return ops.where(held_out > 0, calibration, primary())
-
-    def _show(self, calibration, weight):
-        # Keras divides the loss by the number of replicas.
-        value = calibration * replicas.replica_count()
-        self._calibration_mean.update_state(value, weight)
+            return primary
+        penalty = sum(map(ops.sum, self.losses)) / count
+        return ops.where(held_out > 0, calibration + penalty, primary)
 
     def build(self, input_shape):
         """Builds the wrapped model."""

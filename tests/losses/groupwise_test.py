@@ -180,7 +180,7 @@ def test_two_replicas_have_the_loss_of_one(two_replicas):
             from_logits=True,
             cross_replica=True,
         )
-        for name in ("sb_ece", "mmce")
+        for name in ("dca", "mmce")  # One sums, one gathers.
     ]
 
     @tf.function(autograph=False)

@@ -54,7 +54,7 @@ def test_one_bin_is_enough(name, binning):
     [({}, False), ({"binning": "label", "norm": 3}, True)],
 )
 def test_blocks_of_classes_change_nothing(options, jit_compile, monkeypatch):
-    labels, logits = batch(40, 23)
+    labels, logits = batch(40, 8)
 
     def value_and_gradient():
         @tf.function(jit_compile=jit_compile)

@@ -105,13 +105,16 @@ def test_saves_and_takes_plain_inputs(tmp_path):
     np.testing.assert_allclose(loss, float(nll), rtol=1e-5)
 
 
-def test_weights_reach_the_calibration_loss():
+def test_weights_and_penalties_reach_the_calibration_loss():
     x, y = tiny.arrays(16)
     weight = np.r_[np.ones(8), np.zeros(8)].astype("float32")
     model = _compiled()
+    kernel = model.model.layers[-1].kernel
+    kernel.regularizer = keras.regularizers.L2(0.1)
+    penalty = 0.1 * np.sum(kernel.numpy() ** 2)
     marked = {"inputs": x, "held_out": np.ones(16, "float32")}
     value = model.compute_loss(marked, y, model(x), weight)
-    expected = ct.losses.SBECE(from_logits=True)(y[:8], model(x[:8]))
+    expected = ct.losses.SBECE(from_logits=True)(y[:8], model(x[:8])) + penalty
     np.testing.assert_allclose(float(value), float(expected), rtol=1e-5)
 
 
