@@ -64,10 +64,7 @@ class AffineCalibrator(base.Calibrator):
         return np.hstack([scale, np.zeros((num_classes, 1))])
 
     def _solve(self, problem, start, strengths):
-        """Sets scale and bias, and returns the index of the strength.
-
-        Cross-validation chooses among several strengths, the strongest first.
-        """
+        """Sets scale and bias, and returns the index of the strength."""
         index = 0
         if len(strengths) > 1 and len(problem.labels) > 1:
             index, start = self._cross_validate(problem, start, strengths)
@@ -87,13 +84,7 @@ class AffineCalibrator(base.Calibrator):
         return index
 
     def _cross_validate(self, problem, start, strengths):
-        """The index of the best strength, and a start for the last fit.
-
-        A weaker penalty must be better by more than one standard error: on few
-        examples, the smallest held-out loss is often that of a penalty that is
-        much too weak. Fits are in float32, start where those with the last
-        strength ended, and end early.
-        """
+        """The index of the best strength, and a start for the last fit."""
         count = len(problem.labels)
         folds = base.folds(problem.labels, min(self.cv or FOLDS, count))
         if self.cv is None:
@@ -114,6 +105,8 @@ class AffineCalibrator(base.Calibrator):
                 for (rest, _), each in zip(pairs, parameters, strict=True)
             ]
             losses = held_out(parameters)
+            # On few examples, the smallest held-out loss is often that of a
+            # penalty that is much too weak.
             if best is None or is_clear(best[2] - losses, weights, 1.0):
                 best = index, np.mean(parameters, axis=0), losses
             elif index - best[0] == PATIENCE:
@@ -456,12 +449,10 @@ class StructuredMatrixScaling(StructuredVectorScaling):
 
 
 class Problem:
-    """The objective on some examples, whose penalty is 0 at `centre`.
-
-    Inputs are kept as `(K, n)`: sums over few classes are twice as fast.
-    """
+    """The objective on some examples, whose penalty is 0 at `centre`."""
 
     def __init__(self, inputs, labels, weights, centre):
+        # `(K, n)`: sums over few classes are twice as fast.
         self.inputs = np.ascontiguousarray(inputs.T)
         self.labels, self.centre = labels, centre
         self.weights = weights / weights.sum()

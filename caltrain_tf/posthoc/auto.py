@@ -155,10 +155,7 @@ def candidates(num_examples, num_classes):
 
 
 def choose(losses, weights):
-    """The name to choose, the mean losses by name, and why.
-
-    `losses` are `(n,)` by name, those to prefer first. Weights sum to 1.
-    """
+    """The name to choose, the mean losses by name, and why."""
     means = {name: float(weights @ each) for name, each in losses.items()}
     others = [name for name in losses if name != NOTHING]
     best = min(others, key=means.get)

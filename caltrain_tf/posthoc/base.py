@@ -15,25 +15,20 @@ from sklearn.utils.validation import check_is_fitted
 from caltrain_tf import checks, inputs
 
 FORMAT, VERSION = "caltrain_tf.posthoc", 1
+# On a busy machine, threads of BLAS wait for each other.
+BLAS = threadpoolctl.ThreadpoolController()
 # Fewer binary logits may all lie in [0, 1] by chance.
 FEWEST_PROBABILITIES = 10
 
 
 class Data:
-    """Examples in one or many batches, which every pass reads again.
-
-    `read` returns an iterator of the `inputs.Examples` of one pass.
-    """
+    """The `inputs.Examples` that each call of `read` iterates over again."""
 
     def __init__(self, read, from_probs):
         self.read, self.from_probs = read, from_probs
 
     def map(self, function):
-        """The arrays of `function(logits, labels)`, followed by the weights.
-
-        It gets logits `(m, K)` and labels `(m,)`, which it must not change, and
-        returns a tuple of arrays `(m,)`. Several threads may call it.
-        """
+        """Arrays of `function(logits, labels)` of all blocks, and weights."""
 
         def of_block(block, labels):
             return function(to_logits(block, self.from_probs), labels)
@@ -123,8 +118,7 @@ class PostHoc(BaseEstimator):
         else:
             examples = self._read(logits, labels, sample_weight)
             data = Data(lambda: [examples], self.from_probs)
-        # On a busy machine, threads of BLAS wait for each other.
-        with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        with BLAS.limit(limits=1, user_api="blas"):
             self._fit(data)
         self.num_classes_ = data.num_classes
         return self
@@ -400,14 +394,10 @@ def number_or_none(name, value):
 
 
 def folds(labels, num_folds, seed=0):
-    """Pairs of row numbers outside and inside of each of the folds.
-
-    Folds are shuffled, and have the same shares of the classes as far as the
-    classes have enough examples.
-    """
-    kind = StratifiedKFold
-    if np.bincount(labels).max() < num_folds:
-        kind = KFold
+    """Pairs of row numbers outside and inside of each of the folds."""
+    # Stratified folds need a class with an example for each of them.
+    is_enough = np.bincount(labels).max() >= num_folds
+    kind = StratifiedKFold if is_enough else KFold
     splitter = kind(num_folds, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class")

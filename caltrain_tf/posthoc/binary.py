@@ -206,12 +206,10 @@ class IsotonicCalibration(BinaryCalibrator):
 
 
 def log_odds(logits):
-    """log(p / (1 - p)) of every class `(n, K)`; of class 1 `(n, 1)` for two.
-
-    It stays exact where the largest probability is 1 up to rounding.
-    """
+    """log(p / (1 - p)) of every class `(n, K)`; of class 1 `(n, 1)` for two."""
     if logits.shape[1] == 2:
         return logits[:, 1:] - logits[:, :1]
+    # 1 - p of the largest probability may round to 0.
     top = logits.argmax(axis=1)[:, None]
     largest = logits.max(axis=1, keepdims=True)
     rest = logits.copy()

@@ -324,10 +324,7 @@ def out_of_fold(calibrator, logits, labels, weights, folds):
 
 
 def measure(logits, labels, weights, num_bins, num_samples, seed=0):
-    """A dict of `METRICS` to `Score`, and `DECISIVE` of every resample.
-
-    Those, `(1 + num_samples, 3)`, begin with the sample; the ECE is squared.
-    """
+    """A dict of `METRICS` to `Score`, and NLL, Brier and ECE^2 of resamples."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*looks like probabilities")
         examples = inputs.read(logits, labels, from_logits=True)
@@ -381,25 +378,18 @@ def measure(logits, labels, weights, num_bins, num_samples, seed=0):
 
 
 def _differences(resampled):
-    """Differences without the bias of resampling, and their p-values.
-
-    Two-sided, of normally distributed resamples: counting them would need
-    thousands for p-values that are still small after a correction.
-    """
+    """Differences without the bias of resampling, and their p-values."""
     pivots = 2 * resampled[0] - resampled[1:].mean(axis=0)
     deviations = resampled[1:].std(axis=0, ddof=1)
+    # Counting resamples would need thousands for p-values that a correction
+    # leaves small.
     with np.errstate(invalid="ignore"):
         p_values = 2 * stats.norm.sf(np.abs(pivots) / deviations)
     return pivots, np.where(deviations > 0, p_values, 1.0)
 
 
 def holm(p_values):
-    """Holm's correction of p-values for their number.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03]).tolist()
-        [0.03, 0.06, 0.06]
-    """
+    """Holm's correction of p-values for their number."""
     p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values)
     factors = np.arange(len(p_values), 0, -1)

@@ -154,10 +154,8 @@ class ConformalSets(base.PostHoc):
         return self.randomized and self.method != "thr"
 
     def _fit_of_classes(self, logits, lam):
-        """1 - score with u = 0, and the factor of u, `(n, K)` both.
-
-        Scores of confident networks are close to 1; 1 - score keeps its digits.
-        """
+        """1 - score with u = 0, and the factor of u, `(n, K)` both."""
+        # Scores of confident networks are close to 1; 1 - score keeps digits.
         probs = softmax(logits.astype(np.float64), axis=1)
         if self.method == "thr":
             return probs, np.zeros_like(probs)
@@ -187,11 +185,7 @@ class ConformalSets(base.PostHoc):
 
 
 def uniform_of_rows(predictions, seed):
-    """A number in [0, 1) for each row, made of its contents and the seed.
-
-    The set of an example then does not depend on the batch that it is in, and
-    examples one by one have different numbers. Equal rows of a batch differ.
-    """
+    """A number in [0, 1) for each row, made of its contents and the seed."""
     # float32 and no -0, so that the type and the sign of 0 do not matter.
     rows = np.ascontiguousarray(predictions, np.float32) + 0
     seen, numbers = collections.Counter(), np.empty(len(rows))
@@ -201,18 +195,15 @@ def uniform_of_rows(predictions, seed):
         digest = hashlib.blake2b(content + salt, digest_size=8).digest()
         # The 53 bits of a float64.
         numbers[index] = (int.from_bytes(digest) >> 11) * 2.0**-53
-        seen[content] += 1
+        seen[content] += 1  # Equal rows of a batch have different numbers.
     return numbers
 
 
 def conformal_quantile(scores, weights, alpha):
-    """The smallest score that covers a new example with probability 1 - alpha.
-
-    With equal weights it is the ceil((n + 1) (1 - alpha))-th smallest score, or
-    infinity if there is none.
-    """
+    """The score that covers a new example with probability 1 - alpha."""
     order = np.argsort(scores)
-    cumulated = np.cumsum(weights[order])
+    weights = weights[order] / weights.max()
+    cumulated = np.cumsum(weights)
     of_new = weights @ weights / cumulated[-1]
     # (n + 1) (1 - alpha) may be an integer that rounding has missed.
     needed = (1 - 1e-12) * (1 - alpha) * (cumulated[-1] + of_new)

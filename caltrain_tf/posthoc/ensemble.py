@@ -80,11 +80,7 @@ class EnsembleTemperatureScaling(base.Calibrator):
 
 
 def mixture_weights(logs, counts):
-    """The weights of the most likely mixture, `(parts,)`.
-
-    `logs` holds the log-probabilities that each part gives to the labels,
-    `(parts, N)`, and `counts` the weights of the examples.
-    """
+    """The most likely weights of parts with log-probabilities `(parts, N)`."""
     # A factor per example does not matter, and this one prevents underflow.
     parts = np.exp(logs - logs.max(axis=0))
     counts = counts / counts.sum()

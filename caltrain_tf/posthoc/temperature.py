@@ -117,13 +117,7 @@ class TemperatureScaling(base.Calibrator):
         self.temperature_ = math.exp(-position)
 
     def _smallest_error(self, data, start):
-        """The log b of the best value on a grid, and then between its points.
-
-        From the most likely log b, the grid goes to both sides as far as a
-        smaller value is possible: the share of the NLL grows away from there,
-        and no error is below the gap of mean confidence and accuracy, which
-        grows with b.
-        """
+        """The log b of the best value on a grid, then between its points."""
         is_hard = self.objective == "hb_ece"
         step = 0.02 if is_hard else 0.04
 
@@ -149,6 +143,9 @@ class TemperatureScaling(base.Calibrator):
             gap = np.average(confidence - correct, weights=weight)
             return error**2 + share, share, gap
 
+        # To both sides of the most likely log b, as far as a smaller value is
+        # possible: the share of the NLL grows, and no error is below the gap of
+        # mean confidence and accuracy, which grows with b.
         tried = {start: evaluate(start)}
         for sign in (1, -1):
             position = start
@@ -184,10 +181,7 @@ def best_temperature(data):
 
 
 def most_likely(data):
-    """The log b of the largest likelihood, and whether there is one.
-
-    If there is none, warns and chooses a finite one.
-    """
+    """The log b of the largest likelihood, and whether there is one."""
 
     @functools.cache
     def slope(position):
@@ -253,11 +247,7 @@ def predict(data, position):
 def soft_binned_error(
     confidence, correct, weight, num_bins, temperature, binning
 ):
-    """SB-ECE in the l2 norm over soft bins on [0, 1]; see `losses.sb_ece`.
-
-    With memberships u, confidences c and the accuracy A of a bin,
-    sum u (A - c)^2 = A^2 sum u - 2 A sum u c + sum u c^2.
-    """
+    """SB-ECE in the l2 norm over soft bins on [0, 1]; see `losses.sb_ece`."""
     centres = (np.arange(num_bins) + 0.5) / num_bins
     weight = weight * (len(weight) / weight.sum())
     columns = weight * np.stack(
@@ -275,6 +265,7 @@ def soft_binned_error(
         mean = confidences / np.maximum(mass, SMALLEST_MASS)
         error = np.sum(mass * (accuracy - mean) ** 2)
     else:
+        # The sum of u (A - c)^2, with memberships u and confidences c.
         error = np.sum(
             accuracy**2 * mass - 2 * accuracy * confidences + squares
         )

@@ -5,7 +5,7 @@ import pytest
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc import base
-from caltrain_tf.posthoc.compare import default_calibrators
+from caltrain_tf.posthoc.compare import default_calibrators, holm
 from tests.posthoc.data import calibrated
 
 # Of the few examples of these tests.
@@ -39,6 +39,8 @@ def test_finds_what_helps_and_by_how_much():
 
 
 def test_stars_are_corrected_for_the_number_of_tests():
+    corrected = holm([0.01, 0.04, 0.03])
+    np.testing.assert_allclose(corrected, [0.03, 0.06, 0.06])
     # A gain that three tests would call significant, and fifteen do not.
     logits, labels = calibrated(1500, 4)
     logits *= 1.3
