@@ -72,6 +72,31 @@ def test_decomposition_of_a_binary_problem(score, weighted):
     )
 
 
+# Of `decompose` of the package model-diagnostics 1.5.0, with weights: score,
+# miscalibration, discrimination and uncertainty.
+GOLDEN = {
+    "brier": (
+        *(0.2248911392405063, 0.06425335929892889),
+        *(0.08259247162067224, 0.24323025156224964),
+    ),
+    "nll": (
+        *(0.6791654465801391, 0.20720177540387957),
+        *(0.2075822348744048, 0.6795459060506643),
+    ),
+}
+
+
+@pytest.mark.parametrize("score", GOLDEN)
+def test_decomposition_equals_model_diagnostics(score):
+    i = np.arange(40)
+    probs = np.round(0.5 + 0.45 * np.sin(1.7 * i), 2)
+    labels = 0.5 + 0.6 * np.cos(2.3 * i) < probs
+    found = ct.metrics.score_decomposition(
+        probs, labels, score, sample_weight=1 + i % 3
+    )
+    np.testing.assert_allclose(found, GOLDEN[score], rtol=1e-12)
+
+
 @pytest.mark.parametrize("score", ["brier", "nll"])
 def test_decomposition_of_the_predicted_class(score):
     generator = np.random.default_rng(0)
