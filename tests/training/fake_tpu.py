@@ -57,18 +57,22 @@ class TPU(tf.distribute.TPUStrategy):
         return tf.train.ClusterSpec({})
 
 
-def count_sums(tpu, loss, train):
-    """Traces steps, evaluation and prediction; returns the sums of a step."""
+def check_programs(tpu, train):
+    """Traces steps, evaluation and prediction; counts the sums of a step."""
     accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
-    trained = tiny.trainer(tpu, loss=loss, metrics=[accuracy])
-    source = TrainingInput(tpu, "dataset", train)
-    operations = _operations(trained._train.function, source.batches(0, 0))
+    source, sums = TrainingInput(tpu, "dataset", train), []
+    for loss in (ct.losses.NLL(from_logits=True), tiny.composite("mmce")):
+        trained = tiny.trainer(tpu, loss=loss, metrics=[accuracy])
+        batches = source.batches(0, 0)
+        operations = _operations(trained._train.function, batches)
+        sums.append(operations["CrossReplicaSum"])
+    # The gradient of every weight, at least, and what the loss adds up.
+    assert 4 <= sums[0] < sums[1]
     # Built on the host that reads it, as remote hosts need it.
     data = evaluation_input(tpu, lambda context: tiny.dataset())
     for function in (trained._evaluate_function, trained._predict_function):
         names = _operations(function, data)
         assert any(name.startswith("TPUReplicate") for name in names)
-    return operations["CrossReplicaSum"]
 
 
 def _operations(function, batches):
