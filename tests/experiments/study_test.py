@@ -26,10 +26,10 @@ def test_finished_runs_are_skipped(tmp_path):
     runs = [make_run(tmp_path, seed) for seed in (0, 1)]
     failures, text = do(runs[:1])
     assert not failures
-    assert text == "nll seed 0: accuracy 1.00%, ECE 1.00%, 0s (1/1)\n"
+    assert text == "nll seed 0: accuracy 1.00%, ECE 1.00%, 00:00 (1/1)\n"
     assert unfinished(runs) == runs[1:]
     _, text = do(runs)
-    assert text == "nll seed 1: accuracy 2.00%, ECE 2.00%, 0s (2/2)\n"
+    assert text == "nll seed 1: accuracy 2.00%, ECE 2.00%, 00:00 (2/2)\n"
     assert [len(starts(run)) for run in runs] == [1, 1]
     assert do(runs)[1] == ""
 
@@ -124,7 +124,7 @@ def test_a_bar_on_a_terminal_and_the_means_after_it(tmp_path):
     runs.append(make_run(tmp_path, 0, objective="focal"))
     assert summary_table(runs) == ""
     _, text = do(runs, stream=Terminal())
-    assert "nll seed 0: accuracy 1.00%, ECE 1.00%, 0s (1/3)\n" in text
+    assert "nll seed 0: accuracy 1.00%, ECE 1.00%, 00:00 (1/3)\n" in text
     assert "3/3" in text
     head, nll, focal, *_ = summary_table(runs).replace("*", "").splitlines()
     assert "ECE + TS-SB-ECE (%)" in head
