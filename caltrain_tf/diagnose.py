@@ -90,6 +90,10 @@ def diagnose(
     examples = inputs.read(*arguments)
     top = inputs.top_labels(*arguments)
     confidence, correct, weight = top
+    if len(correct) < 2:
+        raise ValueError(
+            "`probs` must hold at least 2 examples that count. Received: 1"
+        )
     # The probability of class 1, or else the confidence of the predicted class.
     judged = decomposition.outcomes(*arguments)
     (predicted,) = examples.map(lambda block, _: (block.argmax(axis=1),))
@@ -299,7 +303,10 @@ class Diagnosis:
                 yield f"{head} {row['name']}", _gap_text(row)
             if len(clear) > MOST_ROWS:
                 count = f"{len(clear)} of {len(table)} stand out"
-                yield plural, f"{count}, of which these {MOST_ROWS} the most"
+                yield (
+                    plural,
+                    f"{count}; these {MOST_ROWS} have the largest gaps",
+                )
 
     def __str__(self):
         """Returns the text."""

@@ -113,9 +113,11 @@ def test_the_wrong_class_and_group_are_named():
     assert "Predicted class c" in text and "Group old" in text
     assert "Group young" not in text and "stand out" not in text
     found = dataclasses.replace(found, classes=6 * found.classes[:1])
-    assert "6 of 6 stand out, of which these 5 the most" in str(found)
+    assert "6 of 6 stand out; these 5 have the largest gaps" in str(found)
     with pytest.raises(ValueError, match="`class_names` must be 4 names"):
         ct.diagnose(logits, labels, class_names=["a"], **OPTIONS)
+    with pytest.raises(ValueError, match="`probs` must hold at least 2 ex"):
+        ct.diagnose(logits[:1], labels[:1], **OPTIONS)
 
 
 def test_other_shapes_are_the_two_dimensional_case():
