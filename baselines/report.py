@@ -15,11 +15,11 @@ import sys
 import flags
 
 OUTPUT = flags.DEFINE_string("output", "report.html", "File of the page.")
-DIRICHLET = flags.DEFINE_bool(
-    "dirichlet",
-    False,
-    "Fit Dirichlet calibration to the predictions of runs whose results do not "
-    "include it; this takes seconds to minutes per run.",
+CALIBRATORS = flags.DEFINE_list(
+    "calibrators",
+    [],
+    "Calibrators to fit to the predictions of runs besides TS and TS-SB-ECE: "
+    "`dirichlet`, `auto`; they take seconds to minutes per run.",
 )
 
 
@@ -29,7 +29,7 @@ def main(folders):
 
     if not folders:
         raise ValueError("Pass the folders of runs.")
-    rows = collect.collect(folders, dirichlet=DIRICHLET.value)
+    rows = collect.collect(folders, CALIBRATORS.value)
     command = shlex.join(["python", *sys.argv])
     text = report.write_report(rows, OUTPUT.value, command)
     for row in rows.left_out.itertuples():

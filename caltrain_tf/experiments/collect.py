@@ -8,11 +8,16 @@ from typing import NamedTuple
 import pandas as pd
 import tqdm
 
-from caltrain_tf import files, metrics, posthoc
+from caltrain_tf import checks, files, metrics, posthoc
 from caltrain_tf.experiments import config as settings
 from caltrain_tf.experiments import figures, measures, prediction_files
 
 _RUN = ["setting", "objective", "seed"]
+# What can be fitted to the predictions of finished runs.
+CALIBRATORS = {
+    "dirichlet": posthoc.DirichletCalibration,
+    "auto": posthoc.AutoCalibration,
+}
 # Parts of a configuration that differ between objectives, or that do not change
 # the trained network.
 _NOT_SHARED = (
@@ -62,14 +67,16 @@ def of_setting(rows, setting):
     return Rows(*(p[p["setting"] == setting] for p in parts), left_out)
 
 
-def collect(paths, *, dirichlet=False):
+def collect(paths, calibrators=()):
     """Returns the sorted `Rows` of runs, local or in a bucket.
 
     `paths` are folders of runs, at any depth, or of the rows of an earlier
-    report; `dirichlet` fits Dirichlet calibration where `results.json` does not
-    have it.
+    report; `calibrators` are names of `CALIBRATORS`, which are fitted where
+    `results.json` does not have them.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
+    for name in calibrators:
+        checks.choice("--calibrators", name, tuple(CALIBRATORS))
     # One of the paths may be inside another.
     folders = {f.resolve(): f for path in paths for f in _find_folders(path)}
     frames = {name: [] for name in _COLUMNS}
@@ -81,7 +88,7 @@ def collect(paths, *, dirichlet=False):
             continue
         try:
             config = json.loads((folder / "config.json").read_text())
-            runs.append((config, _read_run(folder, config, dirichlet)))
+            runs.append((config, _read_run(folder, config, calibrators)))
         except (KeyError, OSError, ValueError) as error:
             reason = {"folder": os.fspath(folder), "reason": str(error)}
             frames["left_out"].append(pd.DataFrame([reason]))
@@ -146,7 +153,7 @@ def _find_folders(path):
     return folders
 
 
-def _read_run(folder, config, dirichlet):
+def _read_run(folder, config, calibrators):
     """Returns the frames of a run by name; parts that it lacks are absent."""
     if not (folder / "results.json").exists():
         raise ValueError("not finished: no results.json")
@@ -168,13 +175,14 @@ def _read_run(folder, config, dirichlet):
         test = prediction_files.load(predictions / "test.npz")
         result["test_examples"] = len(test[1])
         frames["reliability"] = _reliability(*test, results).assign(**run)
-        if dirichlet and "ece_dirichlet" not in results:
+        for name in calibrators:
+            if f"ece_{name}" in results:
+                continue
             path = predictions / "calibration.npz"
-            scaler = posthoc.DirichletCalibration()
-            logits = scaler.fit(*prediction_files.load(path)).transform(test[0])
-            keys = ("accuracy", "ece", "nll")
+            fitted = CALIBRATORS[name]().fit(*prediction_files.load(path))
+            logits, keys = fitted.transform(test[0]), ("accuracy", "ece", "nll")
             for key, value in measures.measure(logits, test[1], keys).items():
-                result[f"{key}_dirichlet"] = value
+                result[f"{key}_{name}"] = value
     if (folder / "shift.csv").exists():
         frames["shift"] = _read_csv(folder / "shift.csv").assign(**run)
         about = json.loads((predictions / "shift.json").read_text())

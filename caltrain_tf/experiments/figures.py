@@ -45,7 +45,11 @@ _PRIMARY_STYLES = {
     "dual_focal": ("D", "-.", "xxx"),
     "bsce_gra": ("v", (0, (5, 1, 1, 1, 1, 1)), "---"),
 }
-_CALIBRATORS = {"none": "no scaling", "dirichlet": "Dirichlet"}
+_CALIBRATORS = {
+    "none": "no scaling",
+    "dirichlet": "Dirichlet",
+    "auto": "auto",
+}
 # Labels and units. A calibrator's name may follow: `ece`, `ece_ts`.
 _METRICS = {
     "accuracy": ("Accuracy", "%"),
@@ -227,6 +231,23 @@ def error_bars_by_objective(summary, metric="ece"):
     ax.tick_params(axis="y", length=0)
     ax.set_xlim(left=0)
     ax.set_xlabel(metric_label(metric))
+    return figure
+
+
+def gains_by_training_gap(gains):
+    """Draws when secondary losses help: rows of `statistics.gains`."""
+    figure, ax = style.new_axes(3.8)
+    for objective, points in gains.groupby("objective", sort=False):
+        look = _line(objective) | {"linestyle": "none", "markersize": 4}
+        x, y = 100 * points["training_gap"], 100 * points["change"]
+        ax.plot(x, y, label=objective_label(objective), **look)
+    for line in (ax.axhline, ax.axvline):
+        line(0, color="black", linewidth=0.8, zorder=0)
+    ax.set(
+        xlabel="Confidence - accuracy of the primary loss in training (points)",
+        ylabel="Change of the ECE (points)",
+    )
+    legend_below(ax)
     return figure
 
 

@@ -15,6 +15,8 @@ from caltrain_tf import files
 from caltrain_tf.experiments import collect, figures, statistics, tables
 from caltrain_tf.experiments.figures import objective_label
 
+# In the template, by which an earlier report is recognised.
+_GENERATOR = 'content="caltrain_tf report"'
 _OVER_SEEDS = "Means over seeds, bars ±1 standard error."
 
 
@@ -26,6 +28,11 @@ def write_report(rows, output, command=""):
     output = files.as_path(output)
     kinds = ("rows", "tables")
     folders = [output.with_name(f"{output.stem}_{kind}") for kind in kinds]
+    if output.exists() and _GENERATOR not in output.read_text()[:10_000]:
+        raise ValueError(
+            "--output must not be a file that no report has written. "
+            f"Received: {output}"
+        )
     settings = {
         setting: collect.of_setting(rows, setting)
         for setting in rows.results["setting"].unique()
@@ -118,7 +125,7 @@ def _figures(rows):
 
 
 def _effect_figures(results):
-    """Yields the figure of effect sizes, if there are any."""
+    """Yields the figures of secondary losses against their primary ones."""
     keys = [key for key in ("ece", "ece_ts") if key in results]
     effects = pd.concat([statistics.effect_sizes(results, k) for k in keys])
     if len(effects):
@@ -130,6 +137,18 @@ def _effect_figures(results):
             "them each; interleaved training counts with the others. With few "
             f"seeds d is uncertain, and biased upwards. {tables.ECE}",
             figures.effect_size_bars(effects),
+        )
+    gains = pd.DataFrame()
+    if "train_confidence" in results:
+        gains = statistics.gains(results).dropna()
+    if len(gains):
+        yield (
+            "When does a secondary loss help?",
+            "A point is a run: the change of the test ECE by the secondary "
+            "loss, against the same seed of the primary loss alone, over the "
+            "confidence minus the accuracy of the latter on its training "
+            f"images. {tables.ECE}",
+            figures.gains_by_training_gap(gains),
         )
 
 

@@ -151,6 +151,23 @@ def effect_sizes(results, metric="ece"):
     return pd.DataFrame(rows, columns=[*keys, "metric", "d"]).dropna(subset="d")
 
 
+def gains(results, metric="ece"):
+    """Returns what the secondary loss changes in each run.
+
+    `change` is the difference of the metric from the same seed of the primary
+    loss alone; `training_gap` is confidence - accuracy of the latter on its
+    training images.
+    """
+    keys = ["setting", "primary", "seed"]
+    gap = results["train_confidence"] - results["train_accuracy"]
+    alone = results.assign(training_gap=gap)[results["secondary"] == ""]
+    pairs = results[results["secondary"] != ""].merge(
+        alone[[*keys, "training_gap", metric]], on=keys, suffixes=("", "_alone")
+    )
+    change = pairs[metric] - pairs[f"{metric}_alone"]
+    return pairs[[*keys, "objective", "training_gap"]].assign(change=change)
+
+
 def paired_tests(results, metric="ece"):
     """Returns paired t-tests of secondary losses against the primary alone.
 

@@ -21,7 +21,7 @@ SCRIPTS = {
     "shift_benchmark.py": "run_dir corrupted_dir corruptions severities",
     "calibrate.py": "run_dir outputs",
     "embed.py": "model data output_dir corruptions",
-    "report.py": "output dirichlet",
+    "report.py": "output calibrators",
 }
 QUICK = f"--config={ROOT / 'configs' / 'quickstart.py'}"
 

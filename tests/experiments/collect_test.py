@@ -59,10 +59,10 @@ def test_reliability_is_that_of_a_naive_loop(runs, rows):
             assert np.isnan([row.confidence, row.accuracy]).all()
 
 
-def test_dirichlet_only_where_asked_for(runs):
+def test_calibrators_only_where_asked_for(runs):
     folder = runs / "nll" / "seed0"
     assert "ece_dirichlet" not in collect.collect(folder).results
-    asked = collect.collect(folder, dirichlet=True).results.iloc[0]
+    asked = collect.collect(folder, ["dirichlet"]).results.iloc[0]
     load = prediction_files.load
     calibrator = ct.posthoc.DirichletCalibration().fit(
         *load(folder / "predictions" / "calibration.npz")
@@ -71,6 +71,8 @@ def test_dirichlet_only_where_asked_for(runs):
     assert asked["ece_dirichlet"] == ct.metrics.calibration_error(
         calibrator.transform(logits), labels, from_logits=True
     )
+    with pytest.raises(ValueError, match="--calibrators.*'auto'.*platt"):
+        collect.collect(folder, ["platt"])
 
 
 def test_the_order_is_that_of_the_paper(tmp_path):

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from caltrain_tf.experiments import config, statistics, tables
+from caltrain_tf.experiments import config, figures, statistics, tables
 from tests.experiments.rows import run
 
 NAN = float("nan")
@@ -234,6 +234,22 @@ def test_effects_are_against_the_same_primary_in_the_same_setting():
             values[row.setting, name], values[row.setting, row.primary]
         )
         assert row.d == pytest.approx(expected)
+
+
+def test_gains_are_against_the_same_seed_of_the_primary_loss():
+    rows = [
+        run("nll", 0, ece=0.05, train_confidence=0.99, train_accuracy=1.0),
+        run("nll", 1, ece=0.07, train_confidence=0.98, train_accuracy=1.0),
+        run("nll+mmce", 1, ece=0.03, train_confidence=0.5, train_accuracy=1.0),
+        run("nll+mmce", 2, ece=0.03, train_confidence=0.5, train_accuracy=1.0),
+    ]
+    gains = statistics.gains(pd.DataFrame(rows))
+    assert gains["seed"].tolist() == [1]
+    np.testing.assert_allclose(
+        gains[["training_gap", "change"]], [[-0.02, -0.04]]
+    )
+    (line,) = figures.gains_by_training_gap(gains).axes[0].get_lines()[:1]
+    np.testing.assert_allclose(line.get_xydata(), [[-2.0, -4.0]])
 
 
 def test_what_follows_from_the_papers_own_table():

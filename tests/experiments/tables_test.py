@@ -93,13 +93,13 @@ def test_hyperparameters_that_differ_between_seeds_are_seen():
 
 def test_tables_of_what_is_there_and_no_others():
     made = build(ROWS)
-    for absent in ("dirichlet", "significance_ts", "memorisation", "shift"):
+    for absent in ("calibrators", "significance_ts", "memorisation", "shift"):
         assert absent not in made
     more = [
         {**row, "ece_dirichlet": 0.02, "train_ece": 0.01, "train_accuracy": 1}
         for row in ROWS
     ]
-    assert {"dirichlet", "memorisation"} <= set(build(more))
+    assert {"calibrators", "memorisation"} <= set(build(more))
     # Less training ECE is not better.
     assert not build(more)["memorisation"].best["Training ECE (%)"].any()
 
@@ -124,7 +124,8 @@ def test_shift_is_means_over_corruptions_and_then_over_seeds():
 
 
 def test_our_results_beside_those_of_the_paper():
-    setting = "cifar10 wrn-28-10 200 epochs batch 512"
+    # Also of embeddings of the data set.
+    setting = "npz:embeddings/cifar10 mlp-512 15 epochs batch 512"
     rows = [{**row, "setting": setting} for row in ROWS]
     rows = [{**row, "ece_ts": 0.02, "ece_ts_sb_ece": 0.01} for row in rows]
     table = build(rows)["paper"]
