@@ -57,6 +57,14 @@ def test_stars_are_corrected_for_the_number_of_tests():
     assert "nll" not in many.better.get("ts4", [])
 
 
+def test_equal_examples_decide_nothing():
+    # All resamples are equal, so that a difference has no standard error.
+    result = ct.posthoc.compare([[3.0, 0.0]] * 4, [0] * 4, SCALERS, cv=2)
+    assert not result.better and not result.harmful
+    ts = result.scores["ts"]["nll"]
+    assert ts.difference != 0 and ts.p_value == 1
+
+
 def test_folds_have_every_class():
     # Round-robin classes: every fifth row would leave out two of ten classes.
     logits = 3 * np.random.default_rng(0).normal(size=(100, 10))
