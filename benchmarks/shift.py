@@ -21,6 +21,7 @@ import keras
 import numpy as np
 
 import caltrain_tf as ct
+from caltrain_tf.data import shifted
 
 BATCH_SIZE = 256
 TURNS = 3
@@ -111,7 +112,7 @@ def main():
         severities = ct.data.corruptions.SEVERITIES
         np.save(f"{folder}/fog.npy", np.concatenate([images] * len(severities)))
         np.save(f"{folder}/labels.npy", np.tile(labels, len(severities)))
-        stored = ct.data.PublishedArrays(data, folder)
+        stored = shifted.PublishedArrays(data, folder)
         row("stored", stored, [("fog", level) for level in severities])
 
 

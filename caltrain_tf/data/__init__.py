@@ -3,22 +3,13 @@
 from caltrain_tf.data import corruptions
 from caltrain_tf.data.datasets import SPECS, ArrayData, get
 from caltrain_tf.data.pipeline import ImageData
-from caltrain_tf.data.shifted import (
-    GeneratedSets,
-    PublishedArrays,
-    PublishedImages,
-    StoredSets,
-    shifted_sets,
-)
+from caltrain_tf.data.shifted import GeneratedSets, shifted_sets
 
 __all__ = [
     "SPECS",
     "ArrayData",
     "GeneratedSets",
     "ImageData",
-    "PublishedArrays",
-    "PublishedImages",
-    "StoredSets",
     "corruptions",
     "get",
     "shifted_sets",

@@ -11,12 +11,13 @@ from caltrain_tf import figures, files, training
 from caltrain_tf.experiments import figures as study_figures
 from caltrain_tf.experiments import measures, prediction_files
 from caltrain_tf.experiments.config import objective
+from caltrain_tf.training import run_folder
 
 
 def finished(folder, config):
     """Returns the results of a run if it is finished, or None."""
     if (files.as_path(folder) / "config.json").exists():
-        training.check_config(folder, config.to_dict())
+        run_folder.check_config(folder, config.to_dict())
     return read_results(folder)
 
 
@@ -31,10 +32,10 @@ def open_folder(folder, config, strategy, wait=False):
     if wait:
         say = threading.Timer(5, print, [f"Waiting for another run: {folder}."])
         say.start()
-        training.wait_until_free(folder)
+        run_folder.wait_until_free(folder)
         say.cancel()
     chief = training.is_chief(strategy)
-    return training.RunFolder(folder, config.to_dict(), chief)
+    return run_folder.RunFolder(folder, config.to_dict(), chief)
 
 
 def predict(trainer, splits):

@@ -14,6 +14,7 @@ from caltrain_tf import checks, files, training
 from caltrain_tf.experiments import config as settings
 from caltrain_tf.experiments import experiment, shift, tables
 from caltrain_tf.experiments.pool import Outcome, Run
+from caltrain_tf.training import run_folder
 
 
 def make_run(name, config, folder, flags=(), measured=None):
@@ -84,7 +85,7 @@ def unfinished(runs):
     """Returns unfinished runs; raises if a folder has another configuration."""
     for run in runs:
         if (files.as_path(run.folder) / "config.json").exists():
-            training.check_config(run.folder, run.config)
+            run_folder.check_config(run.folder, run.config)
     return [run for run in runs if not is_finished(run)]
 
 

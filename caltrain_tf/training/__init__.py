@@ -6,11 +6,6 @@ from caltrain_tf.interleaved import (
     warn_if_memorised,
 )
 from caltrain_tf.training.checkpoints import Preempted, restore_model
-from caltrain_tf.training.run_folder import (
-    RunFolder,
-    check_config,
-    wait_until_free,
-)
 from caltrain_tf.training.schedule import WarmUpStepDecay
 from caltrain_tf.training.strategy import describe, get_strategy, is_chief
 from caltrain_tf.training.trainer import NonFiniteLossError, Trainer
@@ -19,15 +14,12 @@ __all__ = [
     "InterleavedModel",
     "NonFiniteLossError",
     "Preempted",
-    "RunFolder",
     "Trainer",
     "WarmUpStepDecay",
-    "check_config",
     "describe",
     "get_strategy",
     "interleave",
     "is_chief",
     "restore_model",
-    "wait_until_free",
     "warn_if_memorised",
 ]

@@ -211,7 +211,8 @@ class Trainer:
                 return floats by name, which are logged likewise.
             best: The logged value, such as `calibration/loss`, whose minimum
                 selects the checkpoint for `restore_best`, which is then kept.
-            run: An open `RunFolder`, or a path. Without it, nothing is written.
+            run: The path of the run's folder, or an open
+                `run_folder.RunFolder`. Without it, nothing is written.
             config: If `run` is a path, the configuration of the run, which is
                 saved, or compared with the saved one.
             keep: How many of the newest checkpoints to keep.
@@ -403,8 +404,8 @@ class Trainer:
         """Loads the weights of the best checkpoint of a run into the model.
 
         Args:
-            run: The `RunFolder`, or its path, of a run that was trained with
-                the argument `best` of `fit`.
+            run: The folder of a run that was trained with the argument `best`
+                of `fit`, as there.
 
         Returns:
             The step of the checkpoint.

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
+from caltrain_tf.data.shifted import PublishedArrays
 from tests.data.conftest import (
     cifar_images,
     jpeg_file,
@@ -88,7 +89,7 @@ def test_published_arrays_are_read_a_severity_at_a_time(data, published):
 
 def test_incomplete_folders_are_errors(data, published):
     folder, images, labels = published
-    sets = ct.data.PublishedArrays(data, folder)
+    sets = PublishedArrays(data, folder)
     with pytest.raises(FileNotFoundError, match="snow.npy"):
         sets.batches("snow", 1, 4)
     with pytest.raises(FileNotFoundError, match="gaussian_noise.npy"):
@@ -98,7 +99,7 @@ def test_incomplete_folders_are_errors(data, published):
         sets.batches("snow", 1, 4)
     np.save(folder / "labels.npy", labels[:-1])
     with pytest.raises(ValueError, match=r"shape=\(34,\)"):
-        ct.data.PublishedArrays(data, folder)
+        PublishedArrays(data, folder)
 
 
 @pytest.mark.parametrize(

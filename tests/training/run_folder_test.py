@@ -10,7 +10,11 @@ import time
 import filelock
 import pytest
 
-from caltrain_tf.training import RunFolder, check_config, wait_until_free
+from caltrain_tf.training.run_folder import (
+    RunFolder,
+    check_config,
+    wait_until_free,
+)
 
 
 def test_one_configuration_and_one_process_at_a_time(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
+from caltrain_tf.training.run_folder import RunFolder
 from tests.training import tiny
 
 
@@ -258,7 +259,7 @@ def test_measures_see_all_predictions_and_pick_the_best(tmp_path):
     assert fit(again)[1:] == rows[1:] and len(seen) == 3
     for left, right in zip(after[2], tiny.weights(again), strict=True):
         np.testing.assert_array_equal(left, right)
-    assert again.restore_best(ct.training.RunFolder(tmp_path)) == 4
+    assert again.restore_best(RunFolder(tmp_path)) == 4
     tiny.assert_same_weights(again, trained)
 
 
