@@ -86,10 +86,15 @@ def main(_):
             trials=FLAGS.trials,
             flags=flags.of_runs(),
         )
+    failures = []
     for own, space, rows, folder in zip(
         configs, spaces, results, folders, strict=True
     ):
-        best = tune.write_tuning(own, space, rows, folder)
+        try:
+            best = tune.write_tuning(own, space, rows, folder)
+        except ValueError as error:
+            failures.append(f"{settings.objective(own)}: {error}")
+            continue
         table = tune.trials_table(rows).drop(columns="trial")
         table[["accuracy", "ece"]] *= 100
         name, data = best["objective"], best["data"]
@@ -99,6 +104,7 @@ def main(_):
     if any(row["failure"] for rows in results for row in rows):
         print("\nThe same command tries the failed trials again.")
     print(f"Everything is in {', '.join(folders)}")
+    return "\n".join(failures) or None
 
 
 if __name__ == "__main__":

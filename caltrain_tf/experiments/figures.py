@@ -63,11 +63,9 @@ _METRICS = {
     "mean_sweep_ce": ("Mean-sweep CE", "%"),
     "marginal_ece_sum": ("Marginal ECE, sum", "%"),
     "marginal_ece": ("Marginal ECE", "%"),
-    "smooth_ece": ("Smooth ECE", "%"),
     "nll": ("NLL", "nats"),
     "brier": ("Brier score", ""),
     "test_to_train_ece_l1": ("ECE / training ECE", ""),
-    "temperature": ("Temperature", ""),
     "average_uncertainty": ("Mean entropy", "nats"),
 }
 

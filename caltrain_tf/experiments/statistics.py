@@ -13,9 +13,8 @@ import pandas as pd
 from scipy import stats
 
 # Metrics for which lower is better. A calibrator's name may follow: `ece_ts`.
-_ERRORS = (
-    *("ece_", "nll_", "brier_", "ks_error_", "mean_sweep_ce_"),
-    *("marginal_ece_", "smooth_ece_"),
+_ERRORS = tuple(
+    "ece_ nll_ brier_ ks_error_ mean_sweep_ce_ marginal_ece_".split()
 )
 # The accuracy that an objective may give up: "less than 1%" in the paper.
 TOLERANCE = 0.01

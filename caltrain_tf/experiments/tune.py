@@ -236,6 +236,8 @@ def _sequential(space, limit):
         known = [row["params"] for row in rows]
         new = [candidate for candidate in new if candidate not in known]
         rows = yield new[: int(min(limit - len(rows), len(new)))]
+        if all(row["failure"] for row in rows):
+            return  # The other objectives go on.
         params = best_trial(rows)["params"]
 
 

@@ -154,7 +154,6 @@ def test_labels_and_units():
         ("ece_ts_sb_ece", "ECE + TS-SB-ECE (%)", 100),
         ("ece_dirichlet", "ECE + Dirichlet (%)", 100),
         ("nll_ts", "NLL + TS (nats)", 1),
-        ("temperature_ts", "Temperature + TS", 1),
         ("train_ece_l1", "Training ECE, l1 (%)", 100),
         ("something", "something", 1),
     ):

@@ -190,6 +190,18 @@ def test_several_objectives_share_the_pool(tmp_path):
     ]
 
 
+def test_an_objective_that_fails_does_not_stop_the_others(tmp_path):
+    configs = [make_config(name) for name in ("mmce", "s_avuc")]
+    spaces = list(map(room.search_space, configs))
+    folders = [tmp_path / c.loss.secondary for c in configs]
+    pool = CheapPool(fail=[1, 2, 3])
+    failed, rows = room.tune(configs, spaces, folders, pool)
+    assert len(failed) == 3 and all(row["failure"] for row in failed)
+    assert room.best_trial(rows)["params"] == naive(configs[1], 0)[0]
+    with pytest.raises(ValueError, match="All trials failed.*no memory"):
+        room.write_tuning(configs[0], spaces[0], failed, folders[0])
+
+
 def test_another_configuration_is_refused(tmp_path):
     quiet_tune(make_config(), tmp_path, CheapPool(), trials=1)
     other = make_config()
