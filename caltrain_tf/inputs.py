@@ -281,10 +281,8 @@ def scale(weight, cross_replica):
 
 
 def first_argmax(x):
-    """`argmax` over the last axis, as float32; ties go to the first class.
-
-    `ops.argmax` takes 0.0 and -0.0 for different numbers on TensorFlow.
-    """
+    """`argmax` over the last axis, as float32; ties go to the first class."""
+    # `ops.argmax` takes 0.0 and -0.0 for different numbers on TensorFlow.
     num_classes = x.shape[-1]
     is_largest = x == ops.max(x, axis=-1, keepdims=True)
     classes = class_range(num_classes)
@@ -424,11 +422,7 @@ def _check_probabilities(predictions):
 
 
 def _require(valid, problem, name, rows, seen):
-    """Raises an error for invalid rows, now or when the graph runs.
-
-    An error shows the first invalid row of `rows`; that of a graph the smallest
-    and the largest value of `seen`. Returns `valid`.
-    """
+    """Returns `valid`, or raises an error, now or when the graph runs."""
     known = _to_numpy_if_known(valid)
     if known is None:
         # XLA would drop the assertion and log a line about it.
@@ -446,11 +440,9 @@ def _require(valid, problem, name, rows, seen):
 
 
 def _to_numpy_if_known(tensor):
-    """The tensor's values, or None while a graph is being traced.
-
-    It is always None on PyTorch, where Keras traces with tensors of ones, and
-    where reading every batch of a training run would stall a GPU.
-    """
+    """The tensor's values, or None while a graph is being traced."""
+    # On PyTorch, Keras traces with tensors of ones, and reading every batch of
+    # a training run would stall a GPU.
     if keras.backend.backend() == "torch" or _is_in_graph(tensor):
         return None
     try:
@@ -504,12 +496,10 @@ class Examples(NamedTuple):
     remedy: str  # Advice to a user whose probabilities are logits.
 
     def map(self, function):
-        """Joins the arrays of `function(block, labels)` of all blocks.
+        """Joins the arrays `(m,)` of `function(block, labels)` of all blocks.
 
-        `function` gets checked predictions `(m, K)`, K >= 2, float32 or
-        float64, and class ids `(m,)` of examples that count, and returns a
-        tuple of arrays `(m,)`. It may be called from several threads at once,
-        and must not write into the block.
+        Several threads call `function` with checked predictions `(m, K >= 2)`,
+        float32 or float64, and class ids `(m,)` of examples that count.
         """
 
         def of_block(start, stop):

@@ -194,15 +194,12 @@ class ESD(base.Loss):
 
 
 def _confidence_and_doubt(batch):
-    """The confidence, and a doubt that sorts in reverse order, both `(n,)`.
-
-    For logits, the doubt is 1 / confidence - 1, summed without the 1 of the
-    largest class, so that it also sorts saturated examples, whose confidence is
-    1 in float32.
-    """
+    """The confidence, and a doubt that sorts in reverse order, both `(n,)`."""
     if not batch.from_logits:
         confidence = batch.confidence()
         return confidence, -confidence
+    # 1 / confidence - 1, summed without the 1 of the largest class, so that it
+    # also sorts saturated examples, whose confidence is 1 in float32.
     largest = ops.max(batch.predictions, axis=-1, keepdims=True)
     powers = ops.exp(batch.predictions - largest)
     total = ops.sum(powers, axis=-1)
@@ -213,16 +210,13 @@ def _confidence_and_doubt(batch):
 
 
 def laplacian_quadratic_form(points, coefficients, width):
-    """sum_ij e_i e_j exp(-|x_i - x_j| / width) without the N x N matrix.
-
-    For sorted points in [0, 1] the kernel is a product, exp(-x_i/w) exp(x_j/w)
-    for x_j < x_i, so that a running sum gives each point's sum over all points
-    to its left, which contains each pair once. Equal points have a kernel of 1
-    and no gradient between them.
-    """
+    """sum_ij e_i e_j exp(-|x_i - x_j| / width) without the N x N matrix."""
     order = ops.argsort(ops.stop_gradient(points))
     x, e = ops.take(points, order), ops.take(coefficients, order)
-    # Centred, so that neither factor leaves the range of float32.
+    # The kernel of sorted points is a product, exp(-x_i/w) exp(x_j/w) for
+    # x_j < x_i: a running sum gives the sum over all points to the left, which
+    # contains each pair once. Equal points have a kernel of 1 and no gradient
+    # between them. Centred, so that neither factor leaves the range of float32.
     rising = ops.exp((x - 0.5) / width)
     falling = ops.exp((0.5 - x) / width)
     # What lies strictly to the left of equal points is the running sum at the
