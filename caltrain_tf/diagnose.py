@@ -79,23 +79,16 @@ def diagnose(
     num_bins = checks.count("num_bins", num_bins)
     num_draws = checks.count("num_draws", num_draws, low=2)
     seed = checks.count("seed", seed, low=0)
-    arguments = (
-        probs,
-        labels,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
+    examples = inputs.read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    examples = inputs.read(*arguments)
-    top = inputs.top_labels(*arguments)
-    confidence, correct, weight = top
-    if len(correct) < 2:
+    top = inputs.top_labels(examples, None)
+    if len(top.correct) < 2:
         raise ValueError(
             "`probs` must hold at least 2 examples that count. Received: 1"
         )
     # The probability of class 1, or else the confidence of the predicted class.
-    judged = decomposition.outcomes(*arguments)
+    judged = decomposition.outcomes(examples, None)
     (predicted,) = examples.map(lambda block, _: (block.argmax(axis=1),))
     num_classes = max(examples.predictions.shape[1], 2)
     if class_names is None:
@@ -119,12 +112,12 @@ def diagnose(
             for group, rows in subsets.rows_of_groups(examples, groups).items()
         ]
     return Diagnosis(
-        num_examples=len(correct),
+        num_examples=len(top.correct),
         num_classes=num_classes,
-        accuracy=scores.mean(correct, weight),
-        confidence=scores.mean(confidence, weight),
-        nll=scores.mean(scores.nll_of_examples(examples), weight),
-        brier=scores.mean(scores.brier_of_examples(examples), weight),
+        accuracy=scores.accuracy(top, None),
+        confidence=scores.mean(top.confidence, top.weight),
+        nll=scores.negative_log_likelihood(examples, None),
+        brier=scores.brier_score(examples, None),
         parts={
             score: decomposition.score_decomposition(
                 judged, None, score
@@ -246,11 +239,8 @@ class Diagnosis:
 
     def to_dict(self):
         """Returns the numbers and the text as a dict for JSON."""
-        values = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "outcomes"
-        }
+        values = dataclasses.asdict(self)
+        del values["outcomes"]
         return values | {
             "ece_interval": list(self.ece_interval),
             "is_calibrated": self.is_calibrated,

@@ -575,7 +575,10 @@ def read(
     `probs`, an array, a tensor, or anything else with `__array__`, is not
     copied. Messages call it `name` and, `of_calibrator`, speak of `from_probs`
     instead of `from_logits`. `may_be_empty` allows that no example counts.
+    `Examples` in place of `probs` are returned as they are.
     """
+    if isinstance(probs, Examples):
+        return probs
     from_logits = checks.flag("from_logits", from_logits)
     multi_label = checks.flag("multi_label", multi_label)
     ignore_class = checks.ignore_class(ignore_class)

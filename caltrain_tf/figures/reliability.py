@@ -183,21 +183,16 @@ def group_reliability(
         ['all (4)', 'old (1)', 'young (3)']
     """
     columns = checks.count("columns", columns)
-    arguments = (
-        probs,
-        labels,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
+    examples = inputs.read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    rows = subsets.rows_of_groups(inputs.read(*arguments), groups)
+    rows = subsets.rows_of_groups(examples, groups)
     if len(rows) > _MOST_GROUPS:
         raise ValueError(
             f"`groups` must hold at most {_MOST_GROUPS} different ones. "
             f"Received: {len(rows)}"
         )
-    everything = inputs.top_labels(*arguments)
+    everything = inputs.top_labels(examples, None)
     outcomes = [(f"all ({len(everything[0]):,})", everything)]
     for group, index in rows.items():
         title = f"{subsets.group_text(group)} ({len(index):,})"

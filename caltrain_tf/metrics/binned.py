@@ -343,7 +343,7 @@ def marginal_calibration_error(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     probs, labels = examples.whole()
-    if from_logits:
+    if examples.from_logits:
 
         def log_sum(block, labels):
             sums = np.exp(inputs.shift_logits(block)).sum(axis=1)
@@ -353,7 +353,7 @@ def marginal_calibration_error(
 
     def of_class(k, _):
         column = probs[:, k]
-        if from_logits:
+        if examples.from_logits:
             with np.errstate(over="ignore"):
                 column = np.exp(column - log_sums)
         outcomes = inputs.Outcomes(column, labels == k, examples.weight)

@@ -32,16 +32,15 @@ LARGEST_VALUES = dict.fromkeys(OF_TOP_LABELS, 1.0) | {scores.brier_score: 2.0}
 RISING = (scores.accuracy, selective.coverage_at_risk)
 
 
-def on_rows(metric, options, *arguments):
-    """Returns the examples that count, and the metric of a subset of them."""
+def on_rows(metric, options, examples):
+    """Returns a function of indices: the metric of a part of the examples."""
     if not callable(metric):
         raise ValueError(
             f"`metric` must be a function. Received: metric={metric!r}"
         )
-    examples = inputs.read(*arguments)
     weight = examples.weight
     if metric in OF_TOP_LABELS:
-        outcomes = inputs.top_labels(*arguments)
+        outcomes = inputs.top_labels(examples, None)
 
         def function(rows):
             return metric(outcomes.rows(rows), None, **options)
@@ -76,7 +75,7 @@ def on_rows(metric, options, *arguments):
             )
         return float(value)
 
-    return examples, of_rows
+    return of_rows
 
 
 class BootstrapResult(NamedTuple):
@@ -142,16 +141,10 @@ def bootstrap(
     level = checks.number("level", level, low=0, high=1)
     method = checks.choice("method", method, ("basic", "percentile"))
     seed = checks.count("seed", seed, low=0)
-    examples, of_sample = on_rows(
-        metric,
-        options,
-        probs,
-        labels,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
+    examples = inputs.read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
+    of_sample = on_rows(metric, options, examples)
     value = of_sample(slice(None))
     generator, counts = np.random.default_rng(seed), examples.counts
     size = len(examples.labels) if counts is None else counts.sum()
@@ -280,16 +273,10 @@ def groupwise(
     if higher_is_better is None:
         higher_is_better = metric in RISING
     checks.flag("higher_is_better", higher_is_better)
-    examples, of_rows = on_rows(
-        metric,
-        options,
-        probs,
-        labels,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
+    examples = inputs.read(
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
+    of_rows = on_rows(metric, options, examples)
     rows = rows_of_groups(examples, groups)
     return GroupTable(
         metric=getattr(metric, "__name__", type(metric).__name__),
