@@ -406,7 +406,8 @@ def _recalibrated(examples, from_probs, num_bins, num_samples, seed):
     from caltrain_tf.posthoc import auto, base
     from caltrain_tf.posthoc.compare import NOTHING, measure, out_of_fold
 
-    logits, labels, weights = base.whole(examples, from_probs)
+    data = base.Data(lambda: [examples], from_probs)
+    logits, labels, weights = data.whole()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         calibrator = auto.AutoCalibration().fit(logits, labels, weights)

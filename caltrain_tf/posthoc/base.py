@@ -50,9 +50,11 @@ class Data:
     def whole(self):
         """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
         (examples,) = self.read()
-        found = whole(examples, self.from_probs)
-        self.num_classes = found[0].shape[1]
-        return found
+        predictions, labels = examples.whole()
+        self.num_classes = predictions.shape[1]
+        weights = weights_of(examples, len(labels))
+        logits = to_logits(predictions, self.from_probs)
+        return logits, labels, weights / weights.sum()
 
 
 class PostHoc(BaseEstimator):
@@ -372,13 +374,6 @@ def to_logits(predictions, from_probs):
     if not from_probs:
         return predictions
     return np.log(np.maximum(predictions, inputs.SMALLEST_CALIBRATED))
-
-
-def whole(examples, from_probs):
-    """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
-    predictions, labels = examples.whole()
-    weights = weights_of(examples, len(labels))
-    return to_logits(predictions, from_probs), labels, weights / weights.sum()
 
 
 def weights_of(examples, count):

@@ -93,7 +93,8 @@ def compare(
     }
     reader = temperature.TemperatureScaling(**options)
     examples = reader._read(logits, labels, sample_weight)
-    logits, labels, weights = base.whole(examples, from_probs)
+    data = base.Data(lambda: [examples], from_probs)
+    logits, labels, weights = data.whole()
     if cv > len(labels):
         raise ValueError(
             "`cv` must not be larger than the number of rows. "
