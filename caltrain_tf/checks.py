@@ -100,7 +100,7 @@ def choice(name, value, choices):
             return candidate
     except (TypeError, ValueError):  # An array has no truth value.
         pass
-    near = difflib.get_close_matches(str(value), map(str, choices), n=1)
+    near = difflib.get_close_matches(str(value).lower(), map(str, choices), 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(repr(choice) for choice in choices)
     raise ValueError(

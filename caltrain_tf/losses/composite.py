@@ -127,7 +127,7 @@ class CompositeLoss(base.Loss):
         if identifier is None:
             return None
         shared = {name: getattr(self, name) for name in base.SHARED}
-        part = registry.get(identifier, **shared)
+        part = registry.find(role, identifier, shared)
         check_agreement(role, part, shared)
         count = getattr(part, "num_groups", None)
         if None not in (count, self.num_groups) and count != self.num_groups:

@@ -59,7 +59,7 @@ class Groupwise(base.Loss):
     ):
         given = {"from_logits": from_logits, "ignore_class": ignore_class}
         given = {k: v for k, v in given.items() if v is not None}
-        self.loss = registry.get(loss, **given)
+        self.loss = registry.find("loss", loss, given)
         shared = {
             "from_logits": getattr(self.loss, "from_logits", False),
             "ignore_class": getattr(self.loss, "ignore_class", None),

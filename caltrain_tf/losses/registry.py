@@ -82,6 +82,11 @@ def get(identifier, **options):
         >>> ct.losses.get({"name": "s_avuc", "threshold": 0.3}).threshold
         0.3
     """
+    return find("identifier", identifier, options)
+
+
+def find(argument, identifier, options):
+    """The loss that an argument stands for, as in `get`."""
     # `ml_collections.ConfigDict` is not a `Mapping`.
     if isinstance(identifier, Mapping) or hasattr(identifier, "to_dict"):
         config = dict(identifier)
@@ -95,7 +100,7 @@ def get(identifier, **options):
         try:
             found = keras.losses.get(identifier)
         except ValueError:
-            checks.choice("identifier", identifier, tuple(_BY_NAME))
+            checks.choice(argument, identifier, tuple(_BY_NAME))
         # Keras gives a loss its default options.
         is_loss = isinstance(found, keras.losses.Loss)
         identifier = type(found) if is_loss else found
@@ -104,8 +109,8 @@ def get(identifier, **options):
     if callable(identifier):
         return identifier
     raise ValueError(
-        "`identifier` must be a name, a config, a `keras.losses.Loss` or a "
-        f"function. Received: identifier={identifier!r}"
+        f"`{argument}` must be a name, a config, a `keras.losses.Loss` or a "
+        f"function. Received: {argument}={identifier!r}"
     )
 
 

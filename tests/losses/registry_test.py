@@ -40,6 +40,7 @@ def test_instances_and_configs():
     ("identifier", "message"),
     [
         ("sb-ece", "Did you mean 'sb_ece'.*identifier='sb-ece'"),
+        ("SBECE", "Did you mean 'sb_ece'"),
         ("zzz", "must be one of 'nll', 'focal'"),
         ({"name": "fokal"}, "Did you mean 'focal'"),
         ({"gamma": 1.0}, "`name`"),
