@@ -14,6 +14,9 @@ secondary loss, primary loss and recipe:
   points (l2, 15 bins of equal mass, debiased), over the problems and batches
   where the mean ECE of the primary loss is above 3%.
 
+A second table has the same runs by "share": beta times the secondary loss, in
+primary losses, over the first tenth of the steps, as `part_metrics` shows it.
+
 The rows "another seed" are the primary loss alone with other initial weights
 and other batches: the change that chance makes. Generated problems have 5,000
 test examples. The sets of scikit-learn are trained on each half and tested on
@@ -44,6 +47,7 @@ STEPS = {32: 400, 128: 200, 512: 100}
 WIDTH = 32
 EXAMPLES, TEST_EXAMPLES, FEATURES = 600, 5000, 30
 MISCALIBRATED = 3.0
+SHARES = (0.05, 0.2, 1.0)
 PRIMARIES = (ct.losses.nll, ct.losses.focal)
 SECONDARIES = {
     "sb_ece": ct.losses.SBECE(root=True, from_logits=True),
@@ -153,32 +157,38 @@ def trainer(learning_rate):
         return jnp.stack(values)[index]
 
     def secondary(loss):
-        return lambda logits, y: jax.grad(lambda z: loss(y, z))(logits)
+        return lambda logits, y: jax.value_and_grad(lambda z: loss(y, z))(
+            logits
+        )
 
     branches = [secondary(loss) for loss in SECONDARIES.values()]
 
     def gradient(logits, y, recipe, progress, secondary):
-        g = jax.grad(primary)(logits, y, recipe.primary.astype(int))
-        s = jax.lax.switch(secondary, branches, logits, y)
+        main, g = jax.value_and_grad(primary)(
+            logits, y, recipe.primary.astype(int)
+        )
+        added, s = jax.lax.switch(secondary, branches, logits, y)
         ramp = jnp.clip(progress / jnp.maximum(recipe.warmup, 1e-9), 0, 1)
         s = recipe.beta * ramp * s
         ratio = jnp.linalg.norm(g) / (jnp.linalg.norm(s) + 1e-12)
-        return g + s * jnp.minimum(1.0, recipe.limit * ratio)
+        g += s * jnp.minimum(1.0, recipe.limit * ratio)
+        return g, jnp.stack([main, recipe.beta * added])
 
     def train(x, y, x_test, starts, rows, secondary, recipe):
         def step(state, at):
-            index, rows = at
-            batch = rows[again]
+            index, pair = at
+            batch = pair[again]
             logits, back = jax.vjp(lambda p: network(p, x[batch]), get(state))
-            direction = gradient(
+            direction, parts = gradient(
                 logits, y[batch], recipe, index / len(rows), secondary
             )
-            return update(index, back(direction)[0], state), None
+            return update(index, back(direction)[0], state), parts
 
         again = recipe.reseed.astype(int)
         state = init(jax.tree.map(lambda weights: weights[again], starts))
-        state, _ = jax.lax.scan(step, state, (jnp.arange(len(rows)), rows))
-        return network(get(state), x_test)
+        state, parts = jax.lax.scan(step, state, (jnp.arange(len(rows)), rows))
+        first = parts[: len(rows) // 10].mean(axis=0)
+        return network(get(state), x_test), first[1] / first[0]
 
     return jax.jit(jax.vmap(train, (None,) * 6 + (0,)))
 
@@ -205,15 +215,15 @@ def padded(x, *shape):
 
 
 def measure(draw, batch, seed, secondary, recipes):
-    """Yields accuracy and ECE of each recipe, in percent."""
-    logits, labels = [], []
+    """Yields accuracy and ECE of each recipe, in percent, and its share."""
+    logits, labels, shares = [], [], []
     for x, y, x_test, y_test in draw(seed):
         if batch > len(x):
             return
         mean, std = x.mean(0), x.std(0) + 1e-6
         x, x_test = (np.float32((each - mean) / std) for each in (x, x_test))
         rng = np.random.default_rng((seed, batch))
-        z = trainer(1e-3 * (batch / 32) ** 0.5)(
+        z, share = trainer(1e-3 * (batch / 32) ** 0.5)(
             padded(x, EXAMPLES, FEATURES),
             padded(y, EXAMPLES),
             padded(x_test, TEST_EXAMPLES, FEATURES),
@@ -222,13 +232,19 @@ def measure(draw, batch, seed, secondary, recipes):
             recipes,
         )
         logits.append(np.asarray(z)[:, : len(y_test)])
+        shares.append(share)
         labels.append(y_test)
     labels = np.concatenate(labels)
-    for z in np.concatenate(logits, axis=1):
+    shares = np.mean(shares, axis=0)
+    for z, share in zip(np.concatenate(logits, axis=1), shares, strict=True):
         ece = ct.metrics.calibration_error(
             z, labels, from_logits=True, debias=True
         )
-        yield 100 * np.mean(z.argmax(-1) == labels), 100 * ece
+        yield {
+            "accuracy": 100 * np.mean(z.argmax(-1) == labels),
+            "ece": 100 * ece,
+            "share": share,
+        }
 
 
 def runs(problems, batches, seeds, recipes):
@@ -241,22 +257,21 @@ def runs(problems, batches, seeds, recipes):
         ]
         columns = Recipe(*np.array(chosen, "float32").T)
         for seed in seeds:
-            pairs = measure(problems[name], batch, seed, secondary, columns)
+            measured = measure(problems[name], batch, seed, secondary, columns)
             # There are none if the batch is larger than the training set.
-            for recipe, (accuracy, ece) in zip(chosen, pairs, strict=False):
+            for recipe, values in zip(chosen, measured, strict=False):
                 yield {
                     "problem": name,
                     "batch": batch,
                     "seed": seed,
                     "secondary": secondary,
                     **recipe._asdict(),
-                    "accuracy": accuracy,
-                    "ece": ece,
+                    **values,
                 }
 
 
-def summarise(rows):
-    """Returns a row for each secondary loss, primary loss and recipe."""
+def compare(rows):
+    """Returns a row for each run, with its change against the primary loss."""
     run = ["problem", "batch", "seed", "secondary", "primary"]
     is_alone = (rows.beta == 0) & (rows.reseed == 0)
     alone = rows[is_alone].set_index(run)[["accuracy", "ece"]]
@@ -270,6 +285,11 @@ def summarise(rows):
     rows.loc[rows.reseed == 1, "secondary"] = "another seed"
     rows = rows.drop_duplicates([*run, *Recipe._fields])
     rows["primary"] = [PRIMARIES[int(i)].__name__ for i in rows.primary]
+    return rows
+
+
+def by_recipe(rows):
+    """Returns a row for each secondary loss, primary loss and recipe."""
     groups = rows.sort_values("reseed", kind="stable", ascending=False).groupby(
         ["secondary", "primary", "beta", "warmup", "limit"], sort=False
     )
@@ -294,8 +314,18 @@ def summarise(rows):
     )
 
 
+def by_share(rows):
+    """Returns a row for each range of shares."""
+    shares = pd.cut(rows[rows.reseed == 0].share, [-np.inf, *SHARES, np.inf])
+    table = rows.groupby(shares, observed=True).agg(
+        {"problem": "size", "worse": "mean", "lowest": "min", "mean": "mean"}
+    )
+    names = {"problem": "runs", "worse": "worse (%)", "mean": "accuracy"}
+    return table.rename(columns=names).reset_index()
+
+
 def main():
-    """Prints the table."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -317,8 +347,9 @@ def main():
         rows.append(row)
         if arguments.csv and row["seed"] == seeds[-1]:
             pd.DataFrame(rows).to_csv(arguments.csv, index=False)
-    rows = pd.DataFrame(rows)
-    print(summarise(rows).to_markdown(index=False, floatfmt=".4g"))
+    rows = compare(pd.DataFrame(rows))
+    for table in (by_recipe(rows), by_share(rows)):
+        print(table.to_markdown(index=False, floatfmt=".4g"), "\n")
 
 
 if __name__ == "__main__":
