@@ -79,8 +79,10 @@ def read_outputs(path):
         names = [f"{split}_{kind}".lstrip("_") for kind in kinds]
         if missing := [name for name in names if name not in arrays]:
             raise ValueError(
-                f"--outputs must have the arrays {' and '.join(names)}. "
-                f"Received: {path!r} without {', '.join(missing)}"
+                "--outputs must have the arrays logits, or probs, and labels; "
+                "or such arrays of two splits, calibration_logits and so on. "
+                f"Received: {path!r} with {', '.join(arrays)}, without "
+                f"{', '.join(missing)}"
             )
         pairs[split] = [arrays[name] for name in names]
         check(*pairs[split], names, from_probs, path)

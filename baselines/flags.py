@@ -213,13 +213,22 @@ def _parse(argv):
     """Parses flags, and loads the default configuration if none is given."""
     try:
         argv = FLAGS(argv, known_only=True)
-        if "config" in FLAGS and not FLAGS["config"].present:
-            FLAGS["config"].parse(FLAGS["config"].file)
+        if "config" in FLAGS:
+            if not FLAGS["config"].present:
+                FLAGS["config"].parse(FLAGS["config"].file)
+            path = FLAGS["config"].config_filename
+            if not os.path.exists(path):
+                sys.exit(f"--config does not exist: {path!r}")
         return FLAGS(argv)
-    except (flags.Error, AttributeError, KeyError) as error:
-        # ml_collections raises the latter two for a mistyped --config.<key>.
-        text = " ".join(str(error.args[0]).split())
-        sys.exit(f"Flags: {text}. Pass --helpshort to list them.")
+    except flags.Error as error:
+        sys.exit(f"Flags: {error}. Pass --helpshort to list them.")
+    except (AttributeError, KeyError) as error:
+        # Of ml_collections, for a mistyped --config.<key>.
+        (text,) = error.args
+        if isinstance(text, KeyError):
+            (text,) = text.args
+        key, *hint = text.splitlines()
+        sys.exit(" ".join([f"--config has no setting {key}.", *hint]))
 
 
 def _stop_with_input():

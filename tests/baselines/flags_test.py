@@ -53,11 +53,12 @@ def test_help_lists_the_flags():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([QUICK, "--config.lss.beta=2"], 'Did you mean "loss" instead of'),
+        ([QUICK, "--config.lss.beta=2"], "--config has no setting 'lss'. Did"),
         # Of the default configuration.
-        (["--config.epoch=3"], 'Did you mean "epochs" instead of "epoch"'),
+        (["--config.epoch=3"], """'epoch'. Did you mean "epochs" inst"""),
+        ([QUICK, "--config.zzzz=3"], "--config has no setting 'zzzz'.$"),
         ([QUICK, "--config.epochs=many"], "--config.epochs=many: invalid"),
-        (["--config=configs/none.py"], "No such file.*none.py"),
+        (["--config=none.py"], "--config does not exist: 'none.py'"),
         ([QUICK, "--prmary=nll"], "'prmary'. Did you mean: primary"),
         ([QUICK, "nll"], "Unexpected arguments: nll"),
     ],
