@@ -112,7 +112,7 @@ def load(folder):
 
 
 def find(path, *names):
-    """Returns the folders at or below a path that contain files, sorted."""
+    """Returns the folders at or below a path that contain the named files."""
     walked = files.as_path(path).walk()  # A bucket has no `rglob`.
     found = [folder for folder, _, there in walked if set(names) <= set(there)]
     return sorted(map(files.as_path, found))

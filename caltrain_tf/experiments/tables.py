@@ -319,7 +319,7 @@ def _cells(mean, error, metric=None):
 
 
 def _table(title, note, texts, best=None, competes=None):
-    """Returns a table of texts by objective; † is behind those aside."""
+    """Returns a table of texts; † marks objectives that do not compete."""
     objectives = texts.index.get_level_values("objective")
     labels = objectives.map(figures.objective_label)
     if best is None:
