@@ -242,7 +242,7 @@ def gains_by_training_gap(gains):
     for line in (ax.axhline, ax.axvline):
         line(0, color="black", linewidth=0.8, zorder=0)
     ax.set(
-        xlabel="Confidence - accuracy of the primary loss in training (points)",
+        xlabel="Training confidence - accuracy, primary loss (points)",
         ylabel="Change of the ECE (points)",
     )
     legend_below(ax)

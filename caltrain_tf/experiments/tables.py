@@ -113,7 +113,7 @@ def text_of(mean, error=float("nan"), metric="ece"):
 def images_text(results):
     """Returns the number of images in a shifted set, "" if unknown."""
     counts = results.get("shift_examples", pd.Series(dtype="Int64")).dropna()
-    return " or ".join(f"{count:,}" for count in sorted(set(counts)))
+    return " or ".join(f"{int(count):,}" for count in sorted(set(counts)))
 
 
 def to_text(table):
