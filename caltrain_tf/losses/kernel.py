@@ -40,8 +40,8 @@ def mmce(
     arrays, is the square root of this loss.
 
     Args:
-        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
-            cross_replica: As in `sb_ece`.
+        y_true, y_pred, from_logits: As in `sb_ece`.
+        multi_label, ignore_class, sample_weight, cross_replica: Likewise.
         width: Width of the kernel, at least 0.01.
         weighted: Whether correct and incorrect examples count half each.
         root: Whether to take the square root.
@@ -135,8 +135,8 @@ def esd(
     code, all that round to 1 are.
 
     Args:
-        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
-            cross_replica: As in `sb_ece`.
+        y_true, y_pred, from_logits: As in `sb_ece`.
+        multi_label, ignore_class, sample_weight, cross_replica: Likewise.
 
     Returns:
         A scalar.

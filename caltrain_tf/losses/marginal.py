@@ -22,8 +22,8 @@ def mdca(
     mdca = 1/K sum_k |mean_i p_ik - mean_i y_ik|
 
     Args:
-        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
-            cross_replica: As in `sb_ece`.
+        y_true, y_pred, from_logits: As in `sb_ece`.
+        multi_label, ignore_class, sample_weight, cross_replica: Likewise.
 
     Returns:
         A scalar.
@@ -73,8 +73,8 @@ def dca(
         dca = |mean_i c_i - mean_i a_i|
 
     Args:
-        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
-            cross_replica: As in `sb_ece`.
+        y_true, y_pred, from_logits: As in `sb_ece`.
+        multi_label, ignore_class, sample_weight, cross_replica: Likewise.
 
     Returns:
         A scalar.

@@ -160,8 +160,8 @@ def sb_marginal_ece(
         (1/K sum_k sum_j S_kj / N |A_kj - C_kj|^norm)^(1/norm)
 
     Args:
-        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
-            cross_replica: As in `sb_ece`.
+        y_true, y_pred, from_logits: As in `sb_ece`.
+        multi_label, ignore_class, sample_weight, cross_replica: Likewise.
         num_bins: Number of bins on [0, 1].
         temperature: Softness of the bins; towards 0 they become hard.
         norm: The exponent, at least 1.

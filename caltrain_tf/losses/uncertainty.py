@@ -39,8 +39,8 @@ def avuc(
         n_IU = sum over inaccurate and uncertain of (1 - c) tanh h.
 
     Args:
-        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
-            cross_replica: As in `sb_ece`.
+        y_true, y_pred, from_logits: As in `sb_ece`.
+        multi_label, ignore_class, sample_weight, cross_replica: Likewise.
         threshold: Entropy in nats, above 0; half of log K by default.
         stop_gradient: Whether to stop the gradient through c and 1 - c, since
             it rewards confidence in wrong predictions (the paper's AvUC-GS).
@@ -129,8 +129,8 @@ def soft_avuc(
     and likewise n_IU and n_IC over the inaccurate examples (equation 15).
 
     Args:
-        y_true, y_pred, from_logits, multi_label, ignore_class, sample_weight,
-            cross_replica: As in `sb_ece`.
+        y_true, y_pred, from_logits: As in `sb_ece`.
+        multi_label, ignore_class, sample_weight, cross_replica: Likewise.
         threshold: kappa in (0, 1), a share of the largest entropy.
         temperature: Softness; towards 0 the threshold becomes hard.
 
