@@ -6,7 +6,7 @@ python baselines/report.py report_rows/ --output=again.html
 The arguments are folders that contain runs, at any depth, or the rows of an
 earlier report. The page is self-contained. The script also writes
 `<name>_rows/`, from which the same page can be made again, and `<name>_tables/`
-with the tables as Markdown and LaTeX.
+with the tables as Markdown.
 """
 
 import shlex

@@ -249,20 +249,6 @@ def gains_by_training_gap(gains):
     return figure
 
 
-def reliability_by_objective(rows, errors):
-    """Draws a reliability diagram of every objective, titled by its ECE."""
-    curves = curves_by_objective(rows)
-    axes = reliability.new_axes(len(curves), columns=2, width=1.9)
-    for ax, (objective, curve) in zip(axes, curves.items(), strict=True):
-        # The end of a long name is on the second line.
-        name, bracket, kind = objective_label(objective).partition(" (")
-        second = f"{bracket}{kind} ECE {100 * errors[objective]:.2f}%".strip()
-        title = f"{name}\n{second}"
-        reliability.draw(ax, curve, curve.count, title, size=8)
-    reliability.draw_legend(axes[0].figure)
-    return axes[0].figure
-
-
 def accuracy_against_confidence(rows):
     """Draws the accuracy in each bin against its mean confidence.
 

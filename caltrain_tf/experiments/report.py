@@ -42,15 +42,11 @@ def write_report(rows, output, command=""):
     collect.write_rows(rows, folders[0])
     for name in tables.NAMES:
         here = {s: built[name] for s, built in made.items() if name in built}
-        for ending, write in (
-            ("md", tables.to_markdown),
-            ("tex", tables.to_latex),
-        ):
-            path = folders[1] / f"{name}.{ending}"
-            if here:
-                files.write_text(path, write(here))
-            else:
-                path.unlink(missing_ok=True)  # Of an earlier report.
+        path = folders[1] / f"{name}.md"
+        if here:
+            files.write_text(path, tables.to_markdown(here))
+        else:
+            path.unlink(missing_ok=True)  # Of an earlier report.
     # The page is written last, so that all files exist if it does.
     files.write_text(output, page)
     return "\n\n".join(
@@ -85,9 +81,8 @@ def headline(results):
     line = {"best": numbers(best), "alone": None, "test": None}
     if primary != best and primary in summary.mean.index:
         line["alone"] = numbers(primary)
-        tests = statistics.paired_tests(results)
-        here = tests[tests["objective"] == best] if len(tests) else tests
-        line["test"] = next(iter(here.to_dict("records")), None)
+        tests = statistics.paired_tests(results).query("objective == @best")
+        line["test"] = next(iter(tests.to_dict("records")), None)
     return line
 
 
@@ -113,14 +108,6 @@ def _figures(rows):
             "seeds. Bins of fewer than 30 predictions are faint points beside "
             "the line. Below the diagonal a network is over-confident.",
             figures.accuracy_against_confidence(bins),
-        )
-        yield (
-            "Reliability",
-            "Accuracy in 15 bins of equal width, over the test predictions of "
-            "all seeds; the gap leads to the mean confidence. Bins of fewer "
-            "than 30 predictions are faint. The ECE above each is the mean "
-            "over seeds, l2 over 15 bins of equal mass.",
-            figures.reliability_by_objective(bins, summary.mean["ece"]),
         )
 
 

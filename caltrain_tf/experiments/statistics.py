@@ -33,23 +33,21 @@ def better_sign(metric):
 def masson_loftus_error(values):
     """Returns the standard error of the means of `(subjects, conditions)`.
 
-    The variance is that of the interaction of subjects (corruptions) and
-    conditions (calibrators), pooled over conditions: how much harder one
-    corruption is than another does not count (Masson and Loftus, 2003).
+    How much harder one subject (corruption) is than another does not count
+    (Masson and Loftus, 2003).
     """
     values = np.asarray(values, float)
     if min(values.shape) < 2:
         return math.nan
-    rows, columns = values.mean(axis=1, keepdims=True), values.mean(axis=0)
-    residual = values - columns - rows + values.mean()
-    freedom = (len(rows) - 1) * (len(columns) - 1)
-    return float(np.sqrt((residual**2).sum() / freedom / len(rows)))
+    residual = values - values.mean(axis=0)
+    residual -= residual.mean(axis=1, keepdims=True)
+    subjects, conditions = values.shape
+    freedom = (subjects - 1) * (conditions - 1)
+    return float(np.sqrt((residual**2).sum() / freedom / subjects))
 
 
 def cohens_d(treated, baseline):
     """Returns Cohen's d with the pooled deviation, above 0 if treated is lower.
-
-    NaN if either has fewer than two values.
 
     Example:
         >>> round(cohens_d([0.02, 0.03, 0.04], [0.05, 0.06, 0.07]), 4)
@@ -81,8 +79,7 @@ def best_within_accuracy(rows):
     """Returns the row, a dictionary, that the rule of the paper chooses.
 
     "We choose the lowest ECE whilst giving up less than 1% accuracy relative to
-    the configuration with the highest accuracy." Among equal errors, the more
-    accurate row is chosen, then the earlier one.
+    the configuration with the highest accuracy."
     """
     frame = pd.DataFrame(rows)[["ece", "accuracy"]]
     frame = frame[np.isfinite(frame).all(axis=1)]
@@ -106,12 +103,11 @@ class Summary(NamedTuple):
 def summarize(results, metrics):
     """Returns means and standard errors of one setting, and marks the best.
 
-    As in the paper, the best objective has the best mean among those that give
-    up less than 1% accuracy against the most accurate primary loss alone (or
-    the most accurate objective if no primary loss was run alone). Single runs,
-    and a single objective, are not marked. Nothing is marked where an objective
-    might be on either side of the 1%: the standard error of its accuracy
-    exceeds 1%, and is larger than its distance from the limit.
+    The best competes, by giving up less than 1% accuracy against the most
+    accurate primary loss alone (or objective, if there is none), and has
+    several runs. Nothing is marked where an objective might be on either side
+    of the 1%: the standard error of its accuracy exceeds 1%, and its distance
+    from the limit.
     """
     metrics = list(dict.fromkeys(("accuracy", *metrics)))
     groups = results.groupby("objective", sort=False)[metrics]
@@ -131,31 +127,28 @@ def summarize(results, metrics):
 
 
 def effect_sizes(results, metric="ece"):
-    """Returns Cohen's `d` of every secondary loss against its primary alone.
+    """Returns Cohen's `d`, in an error, of every secondary loss.
 
-    Composite and interleaved training are rows of their own. The paper's figure
-    1 does not say how it combines data sets and primary losses; the plain mean
-    of d over these rows gives, for the paper's own table, the order of its
-    caption, and the mean difference over the pooled deviation does not.
+    It is against the primary loss alone. The paper's figure 1 does not say how
+    it combines data sets and primary losses; the plain mean over these rows
+    gives, for the paper's own table, the order of its caption.
     """
     keys = ["setting", "primary", "secondary", "interleaved"]
-    alone = dict(list(results[results["secondary"] == ""].groupby(keys[:2])))
-    rows = []
-    for key, treated in results[results["secondary"] != ""].groupby(
-        keys, sort=False
-    ):
-        baseline = alone.get(key[:2], treated[:0])
-        d = cohens_d(treated[metric].dropna(), baseline[metric].dropna())
-        rows.append((*key, metric, -better_sign(metric) * d))
+    groups = results.dropna(subset=metric).groupby(keys, sort=False)[metric]
+    values = dict(list(groups))
+    rows = [
+        (*key, metric, cohens_d(treated, values.get((*key[:2], "", False), ())))
+        for key, treated in values.items()
+        if key[2]
+    ]
     return pd.DataFrame(rows, columns=[*keys, "metric", "d"]).dropna(subset="d")
 
 
 def gains(results, metric="ece"):
-    """Returns what the secondary loss changes in each run.
+    """Returns `change`, what the secondary loss changes in each run.
 
-    `change` is the difference of the metric from the same seed of the primary
-    loss alone; `training_gap` is confidence - accuracy of the latter on its
-    training images.
+    `training_gap` is confidence - accuracy of the primary loss alone with the
+    same seed, on its training images.
     """
     keys = ["setting", "primary", "seed"]
     gap = results["train_confidence"] - results["train_accuracy"]
@@ -178,24 +171,26 @@ def paired_tests(results, metric="ece"):
     for row in results.drop_duplicates("objective").itertuples():
         if row.primary == row.objective or row.primary not in values:
             continue
-        difference = (values[row.objective] - values[row.primary]).dropna()
-        if len(difference) < 2:
-            continue
-        test = stats.ttest_1samp(difference, 0)
-        low, high = test.confidence_interval(0.95)
-        tests.append(
-            {
-                "objective": row.objective,
-                "against": row.primary,
-                "difference": difference.mean(),
-                "low": low,
-                "high": high,
-                "seeds": len(difference),
-                "p_value": test.pvalue,
-            }
-        )
-    frame = pd.DataFrame(tests)
-    return frame.assign(p_holm=holm(frame["p_value"])) if tests else frame
+        pair = values[[row.objective, row.primary]].dropna()
+        if len(pair) > 1:
+            difference = pair[row.objective] - pair[row.primary]
+            test = stats.ttest_1samp(difference, 0)
+            interval = test.confidence_interval(0.95)
+            numbers = (difference.mean(), *interval, len(pair), test.pvalue)
+            tests.append((row.objective, row.primary, *numbers))
+    names = "objective against difference low high seeds p_value".split()
+    tests = pd.DataFrame(tests, columns=names)
+    return tests.assign(p_holm=holm(tests["p_value"]))
+
+
+def common_sets(shift, calibrator="none", metric="ece"):
+    """Returns a metric of the sets that all runs have, a column per run."""
+    here = shift[
+        (shift["calibrator"] == calibrator) & (shift["metric"] == metric)
+    ]
+    return here.pivot_table(
+        "value", ["severity", "corruption"], ["objective", "seed"], sort=False
+    ).dropna()
 
 
 def shift_by_objective(shift, calibrator="none", metric="ece"):
@@ -203,26 +198,19 @@ def shift_by_objective(shift, calibrator="none", metric="ece"):
 
     The value of a run is its mean over the corruptions that all runs have.
     """
-    here = shift[
-        (shift["calibrator"] == calibrator) & (shift["metric"] == metric)
-    ]
-    sets = here.pivot_table(
-        "value", ["severity", "corruption"], ["objective", "seed"], sort=False
-    ).dropna()
-    names = sets.index.get_level_values("corruption")
+    sets = common_sets(shift, calibrator, metric)
     runs = sets.groupby("severity").mean().T.stack().rename("value")
     means = runs.groupby(["objective", "severity"], sort=False).agg(
         mean="mean", error="sem", count="count"
     )
-    number = names[names != "none"].nunique()
-    return means.reset_index().assign(corruptions=number)
+    names = set(sets.index.get_level_values("corruption")) - {"none"}
+    return means.reset_index().assign(corruptions=len(names))
 
 
 def shift_by_calibrator(shift, metric="ece"):
-    """Returns `mean` and `error` by severity and calibrator.
+    """Returns `mean` and `error` (Masson and Loftus) over corruptions.
 
-    Means are over corruptions and the runs of one objective; errors are those
-    of Masson and Loftus, as in the paper's figures 2 and 9.
+    Rows are severities and calibrators, as in the paper's figures 2 and 9.
     """
     cells = shift[shift["metric"] == metric].pivot_table(
         "value", ["severity", "corruption"], "calibrator", sort=False

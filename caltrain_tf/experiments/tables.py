@@ -1,4 +1,4 @@
-"""The tables of a report, on the page and as Markdown and LaTeX."""
+"""The tables of a report, on the page and as Markdown."""
 
 import importlib.resources
 import re
@@ -83,17 +83,12 @@ class Table(NamedTuple):
 def build_tables(rows):
     """Returns the tables of one setting, for which there are data, by name."""
     results = rows.results
-    title = "Significance of a secondary loss"
     made = {n: _measures(results, *of) for n, of in _MEASURES.items()}
-    made |= {
-        "significance": _tests(results, title, "ece"),
-        "significance_ts": _tests(
-            results, f"{title} after temperature scaling", "ece_ts"
-        ),
-        "shift": _shift(rows),
-        "paper": _paper(results),
-        "hyperparameters": _hyperparameters(results),
-    }
+    made["significance"] = _tests(results, "ece")
+    made["significance_ts"] = _tests(results, "ece_ts")
+    made["shift"] = _shift(rows)
+    made["paper"] = _paper(results)
+    made["hyperparameters"] = _hyperparameters(results)
     return {name: made[name] for name in NAMES if made[name] is not None}
 
 
@@ -138,27 +133,6 @@ def to_markdown(tables):
     return "\n".join([*lines, "", *map(_escape, notes)]) + "\n"
 
 
-def to_latex(tables):
-    """Returns tables of several settings as LaTeX."""
-    parts = ["% Needs \\usepackage{booktabs}."]
-    for setting, table in tables.items():
-        marks = table.best.map({True: "textbf:--rwrap", False: ""}.get)
-        text = (
-            table.texts.style.format(escape="latex")
-            .format_index(escape="latex", axis="columns")
-            .hide(axis="index")
-            .apply(lambda _, marks=marks: marks, axis=None)
-            .to_latex(
-                hrules=True,
-                caption=table.title,
-                position_float="centering",
-                column_format="".join("rl"[c in LEFT] for c in table.texts),
-            )
-        )
-        parts.append(f"% {setting}\n% {table.note}\n{text.rstrip()}")
-    return "\n\n".join(parts) + "\n"
-
-
 def _tabulate(texts, **options):
     sides = ["left" if c in LEFT else "right" for c in texts]
     return texts.to_markdown(
@@ -191,11 +165,11 @@ def _measures(results, title, note, metrics, needs):
     return _table(title, note, texts, best, summary.competes)
 
 
-def _tests(results, title, metric):
+def _tests(results, metric):
     """Returns a table of paired tests against the primary loss alone."""
-    if not _has(results, metric):
-        return None
-    tests = statistics.paired_tests(results, metric)
+    tests = pd.DataFrame()
+    if metric in results:
+        tests = statistics.paired_tests(results, metric)
     if tests.empty:
         return None
     tests = tests.set_index("objective")
@@ -208,6 +182,9 @@ def _tests(results, title, metric):
             "p, Holm": tests["p_holm"].map("{:.4f}".format),
         }
     )
+    title = "Significance of a secondary loss"
+    if metric == "ece_ts":
+        title += " after temperature scaling"
     label = figures.metric_label(metric, unit=False)
     return _table(title, _PAIRS.format(label), texts)
 
@@ -216,44 +193,36 @@ def _shift(rows):
     """Returns a table of ECE by scaling, objective and severity."""
     if not rows.shift["severity"].any():
         return None
-    frame = pd.concat(
-        statistics.shift_by_objective(rows.shift, calibrator).assign(
-            scaling=figures.calibrator_label(calibrator)
-        )
-        for calibrator in rows.shift["calibrator"].unique()
-    )
-    wide = frame.pivot_table(
-        ["mean", "error", "count"],
-        ["scaling", "objective"],
-        "severity",
-        sort=False,
-        dropna=False,
-    )
-    mean, count = wide["mean"], wide["count"]
     images = images_text(rows.results)
-    clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
-    titles = [f"Severity {s} (%)" if s else clean for s in mean]
-    texts = _cells(mean, wide["error"], "ece").set_axis(titles, axis="columns")
-    texts.insert(0, "Seeds", count.max(axis=1).astype(int).astype(str))
-    texts.insert(1, "Scaling", texts.index.get_level_values("scaling"))
-    competes = statistics.summarize(rows.results, ["ece"]).competes
-    objectives = mean.index.get_level_values("objective")
-    best = mean.isna()
-    if competes is not None and objectives.nunique() > 1:
-        allowed = mean[objectives.map(competes)]
-        lowest = allowed.groupby("scaling").transform("min").reindex(mean.index)
-        best = mean.eq(lowest) & (count > 1)
     size = f", each of {images} images" if images else ""
-    return _table(
-        "ECE under shift",
-        f"At each severity the mean over {frame['corruptions'].max()} "
-        f"corruptions{size}; means ± standard errors over seeds of it. The ECE "
-        "of fewer images is larger: compare severities with the clean column "
-        f"here. {ECE} {_SCALING} The calibration split is clean.",
-        texts,
-        best.set_axis(titles, axis="columns"),
-        competes,
+    count = statistics.shift_by_objective(rows.shift)["corruptions"].max()
+    note = (
+        f"At each severity the mean over {count} corruptions{size}; means ± "
+        "standard errors over seeds of it. The ECE of fewer images is larger: "
+        f"compare severities with the clean column here. {ECE} {_SCALING} The "
+        "calibration split is clean."
     )
+    made = []
+    for calibrator in rows.shift["calibrator"].unique():
+        means = statistics.common_sets(rows.shift, calibrator)
+        means = means.groupby("severity").mean().T
+        results = rows.results[["objective", "primary", "seed", "accuracy"]]
+        results = results.merge(
+            means.add_prefix("ece_"), "left", on=["objective", "seed"]
+        )
+        keys = " ".join(results.columns[4:])
+        table = _measures(results, "ECE under shift", note, keys, keys)
+        table.texts.insert(2, "Scaling", figures.calibrator_label(calibrator))
+        table.best.insert(2, "Scaling", False)
+        made.append(table)
+    clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
+    heads = [f"Severity {s} (%)" if s else clean for s in means]
+    columns = ["Objective", "Seeds", "Scaling", *heads]
+    texts, best = (
+        pd.concat(frames, ignore_index=True).set_axis(columns, axis="columns")
+        for frames in zip(*(table[2:] for table in made), strict=True)
+    )
+    return table._replace(texts=texts, best=best)
 
 
 def read_paper():
@@ -273,15 +242,15 @@ def _paper(results):
     if not shared:
         return None
     keys = [k for k in _MEASURES["results"][2].split() if _has(results, k)]
-    summary = statistics.summarize(results, keys)
+    summary, paper = statistics.summarize(results, keys), paper.loc[shared]
     ours = _cells(summary.mean[keys], summary.error).loc[shared]
-    errors = paper[[f"{key}_error" for key in keys]].set_axis(keys, axis=1)
-    theirs = _cells(paper[keys] / 100, errors / 100).loc[shared]
     texts = {"Seeds": summary.count["ece"].loc[shared].astype(str)}
     for key in keys:
+        theirs = zip(paper[key] / 100, paper[f"{key}_error"] / 100, strict=True)
         label = figures.metric_label(key)
         texts[label] = ours[key]
-        texts[label.replace(" (%)", ", paper (%)")] = theirs[key]
+        label = label.replace(" (%)", ", paper (%)")
+        texts[label] = [text_of(*pair) for pair in theirs]
     return _table(
         "Beside the paper",
         "Means ± standard errors, ours over seeds, the paper's over 10 runs of "
@@ -306,13 +275,10 @@ def _hyperparameters(results):
     )
 
 
-def _cells(mean, error, metric=None):
-    """Returns means ± errors as texts, of a metric or those of the columns."""
+def _cells(mean, error):
+    """Returns means ± errors of metrics as texts."""
     texts = {
-        key: [
-            text_of(*pair, metric or key)
-            for pair in zip(mean[key], error[key], strict=True)
-        ]
+        key: map(text_of, mean[key], error[key], [key] * len(mean))
         for key in mean
     }
     return pd.DataFrame(texts, index=mean.index)

@@ -227,57 +227,6 @@ def test_seeds_together_are_the_curve_of_all_predictions():
         np.testing.assert_allclose(values, reference)
 
 
-def geometry(ax):
-    axes = [ax, *ax.child_axes]
-    return [
-        bar.get_bbox().get_points().tolist()
-        for each in axes
-        for bar in each.patches
-    ]
-
-
-def test_it_draws_what_the_predictions_give():
-    rows = reliability_rows("nll", 0) + reliability_rows("nll", 1)
-    rows += reliability_rows("focal+sb_ece", 2)
-    figure = figures.reliability_by_objective(
-        pd.DataFrame(rows), {row["objective"]: 0.0123 for row in rows}
-    )
-    expected = ct.figures.reliability_diagram(*all_together(0, 1))
-    np.testing.assert_allclose(
-        geometry(figure.axes[0]), geometry(expected.axes[0]), atol=1e-12
-    )
-    lines = [
-        [line.get_xdata()[0] for line in f.axes[0].child_axes[0].lines]
-        for f in (figure, expected)
-    ]
-    assert lines[0] == pytest.approx(lines[1])
-    titles = [ax.get_title("left") for ax in figure.axes]
-    assert titles == ["NLL\nECE 1.23%", "Focal + SB-ECE\nECE 1.23%"]
-    figure.savefig(io.BytesIO())
-
-
-@pytest.mark.parametrize("count", [6])
-def test_a_grid_keeps_diagrams_apart(count):
-    # The longest names that there are.
-    rows = [
-        row
-        for secondary in ("sb_marginal_ece", "s_avuc")
-        for seed, primary in enumerate(("focal", "mse", "nll"))
-        for row in reliability_rows(f"{primary}+{secondary}-interleaved", seed)
-    ][: 15 * count]
-    figure = figures.reliability_by_objective(
-        pd.DataFrame(rows), {row["objective"]: 0.0123 for row in rows}
-    )
-    assert len(figure.axes) == count
-    figure.canvas.draw()
-    boxes = [ax.get_tightbbox() for ax in figure.axes]
-    boxes.append(figure.legends[0].get_window_extent())
-    for index, first in enumerate(boxes):
-        assert 0 <= first.x0 and first.x1 <= figure.bbox.width
-        assert 0 <= first.y0 and first.y1 <= figure.bbox.height
-        assert not first.count_overlaps(boxes[index + 1 :])
-
-
 def test_a_line_an_objective_over_all_seeds():
     rows = reliability_rows("nll", 0) + reliability_rows("nll", 1)
     rows += reliability_rows("focal+sb_ece-interleaved", 2)

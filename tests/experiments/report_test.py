@@ -73,7 +73,7 @@ def test_the_headline_then_the_tables_then_figures(text):
     ]
     assert places == sorted(places)
     shown = captions(text)
-    assert len(shown) == 8 and [t for t in shown if "under" in t] == SHIFTS
+    assert len(shown) == 7 and [t for t in shown if "under" in t] == SHIFTS
     assert text.count("<table>") == 7
     assert "each set of 200 images" in text
 
@@ -85,7 +85,7 @@ def test_the_page_is_whole_and_needs_nothing_else(text):
     assert "<code>python report.py &#39;a b&#39;</code>" in footer
     assert not re.search(r"https?:|<script|@import|<link", text)
     sources = re.findall(r'src="([^"]{22})', text)
-    assert len(sources) == 8 and set(sources) == {"data:image/png;base64,"}
+    assert len(sources) == 7 and set(sources) == {"data:image/png;base64,"}
 
 
 def test_nothing_is_drawn_or_marked_that_was_not_run(rows, tmp_path):

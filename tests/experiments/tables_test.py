@@ -1,5 +1,3 @@
-import pytest
-
 from caltrain_tf.experiments import tables
 from caltrain_tf.experiments.collect import make_rows
 from tests.experiments.rows import run
@@ -158,23 +156,11 @@ def test_nothing_is_marked_where_accuracies_are_too_uncertain():
 NAME = r"a_b & <c> | 50% $x^2$ #{1} ~\d"
 
 
-@pytest.fixture(scope="module")
-def made():
-    strange = run(NAME, 0, "s_1", accuracy=0.9, ece=0.5, hyperparameters="x")
-    return {"s_1": build([*ROWS, {**strange, "setting": "s"}])["results"]}
-
-
-def test_markdown_marks_and_escapes(made):
+def test_markdown_marks_and_escapes():
+    strange = run(NAME, 0, accuracy=0.9, ece=0.5, hyperparameters="x")
+    made = {"s_1": build([*ROWS, strange])["results"]}
     lines = tables.to_markdown(made).splitlines()
     assert lines[0] == "# Accuracy and calibration error"
     assert lines[2] == r"## s\_1"
     assert "| **3.00 ± 0.58** |" in lines[7]
     assert r"| a\_b & \<c\> \| 50% $x^2$ #{1} ~\\d †" in lines[9]
-
-
-def test_latex_marks_and_escapes(made):
-    text = tables.to_latex(made)
-    assert r"\caption{Accuracy and calibration error}" in text
-    assert r"\begin{tabular}{lrrrr}" in text
-    assert r"\textbf{3.00 ± 0.58}" in text
-    assert r"a\_b \& <c> | 50\% \$x\textasciicircum 2\$ \#\{1\}" in text
