@@ -406,8 +406,7 @@ def _recalibrated(examples, from_probs, num_bins, num_samples, seed):
     from caltrain_tf.posthoc import auto, base
     from caltrain_tf.posthoc.compare import NOTHING, measure, out_of_fold
 
-    data = base.Data(lambda: [examples], from_probs)
-    logits, labels, weights = data.whole()
+    logits, labels, weights = base.arrays_of(examples, from_probs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         calibrator = auto.AutoCalibration().fit(logits, labels, weights)

@@ -88,8 +88,7 @@ class AutoCalibration(base.Calibrator):
         super().__init__(from_probs, multi_label, ignore_class)
         self.cv = checks.count("cv", cv, low=2)
 
-    def _fit(self, data):
-        logits, labels, weights = data.whole()
+    def _fit(self, logits, labels, weights):
         tried = candidates(*logits.shape)
         if len(labels) < 2:
             raise ValueError(
@@ -109,10 +108,10 @@ class AutoCalibration(base.Calibrator):
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            self.calibrator_._fit(data)
+            self.calibrator_._fit(logits, labels, weights)
         if self.choice_ == NOTHING:
             self.calibrator_.temperature_ = 1.0
-        self.calibrator_.num_classes_ = data.num_classes
+        self.calibrator_.num_classes_ = logits.shape[1]
 
     def _state(self):
         fitted = {"calibrator_": self.calibrator_._state()}

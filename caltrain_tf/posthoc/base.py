@@ -21,42 +21,6 @@ BLAS = threadpoolctl.ThreadpoolController()
 FEWEST_PROBABILITIES = 10
 
 
-class Data:
-    """The `inputs.Examples` that each call of `read` iterates over again."""
-
-    def __init__(self, read, from_probs):
-        self.read, self.from_probs = read, from_probs
-
-    def map(self, function):
-        """Arrays of `function(logits, labels)` of all blocks, and weights."""
-
-        def of_block(block, labels):
-            return function(to_logits(block, self.from_probs), labels)
-
-        parts, sizes = [], set()
-        for examples in self.read():
-            arrays = examples.map(of_block)
-            parts.append((*arrays, weights_of(examples, len(arrays[0]))))
-            sizes.add(max(examples.predictions.shape[1], 2))
-        if len(sizes) != 1:
-            raise ValueError(
-                "`logits` must hold at least one batch with an example that "
-                "counts, and all batches the same number of classes. "
-                f"Received: {sorted(sizes)} classes"
-            )
-        (self.num_classes,) = sizes
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
-
-    def whole(self):
-        """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
-        (examples,) = self.read()
-        predictions, labels = examples.whole()
-        self.num_classes = predictions.shape[1]
-        weights = weights_of(examples, len(labels))
-        logits = to_logits(predictions, self.from_probs)
-        return logits, labels, weights / weights.sum()
-
-
 class PostHoc(BaseEstimator):
     """Base class of objects that are fitted to predictions and labels.
 
@@ -81,7 +45,6 @@ class PostHoc(BaseEstimator):
     """
 
     fitted_names = ()
-    takes_batches = False
 
     def __init__(self, from_probs=False, multi_label=False, ignore_class=None):
         self.from_probs = checks.flag("from_probs", from_probs)
@@ -95,52 +58,19 @@ class PostHoc(BaseEstimator):
             logits: Logits of one of the shapes above, or probabilities with
                 `from_probs=True`: an array, which may be memory-mapped, a
                 tensor, or anything else with `__array__`.
-                `TemperatureScaling` also takes batches `(logits, labels)` or
-                `(logits, labels, sample_weight)`: a `tf.data.Dataset`, a list,
-                any other iterable that can be read several times, or a function
-                that returns an iterator. They are read once for each step of
-                the search, and not kept in memory.
-            labels: Class ids, or one-hot rows; left out for batches.
+            labels: Class ids, or one-hot rows.
             sample_weight: Weights >= 0, of the examples' shape or of its first
                 axes. Only the ratios of weights matter.
 
         Returns:
             The object itself.
         """
-        is_one = labels is not None or hasattr(logits, "__array__")
-        is_iterable = callable(logits) or hasattr(logits, "__iter__")
-        if self.takes_batches and is_iterable and not is_one:
-            if sample_weight is not None or hasattr(logits, "__next__"):
-                raise ValueError(
-                    "`logits` must be batches with their weights that can be "
-                    "read several times, such as a dataset or a list. "
-                    f"Received: {type(logits).__name__}"
-                )
-            data = Data(lambda: self._batches(logits), self.from_probs)
-        else:
-            examples = self._read(logits, labels, sample_weight)
-            data = Data(lambda: [examples], self.from_probs)
+        examples = self._read(logits, labels, sample_weight)
+        logits, labels, weights = arrays_of(examples, self.from_probs)
         with BLAS.limit(limits=1, user_api="blas"):
-            self._fit(data)
-        self.num_classes_ = data.num_classes
+            self._fit(logits, labels, weights)
+        self.num_classes_ = logits.shape[1]
         return self
-
-    def _batches(self, batches):
-        """Yields the `inputs.Examples` of one pass."""
-        batches = batches() if callable(batches) else batches
-        for number, batch in enumerate(batches):
-            if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-                raise ValueError(
-                    "`logits` must hold (logits, labels) or (logits, labels, "
-                    "sample_weight) batches. Received: a batch of type "
-                    f"{type(batch).__name__}"
-                )
-            try:
-                examples = self._read(*batch, may_be_empty=True)
-            except ValueError as error:
-                raise ValueError(f"In batch {number}: {error}") from error
-            if examples.counts is None or examples.counts.any():
-                yield examples
 
     def _read(self, logits, labels=None, sample_weight=None, **options):
         """`inputs.Examples` of predictions."""
@@ -374,6 +304,13 @@ def to_logits(predictions, from_probs):
     if not from_probs:
         return predictions
     return np.log(np.maximum(predictions, inputs.SMALLEST_CALIBRATED))
+
+
+def arrays_of(examples, from_probs):
+    """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
+    predictions, labels = examples.whole()
+    weights = weights_of(examples, len(labels))
+    return to_logits(predictions, from_probs), labels, weights / weights.sum()
 
 
 def weights_of(examples, count):

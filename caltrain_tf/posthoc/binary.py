@@ -24,8 +24,7 @@ class BinaryCalibrator(base.Calibrator):
     `_curve`, which applies them.
     """
 
-    def _fit(self, data):
-        logits, labels, weights = data.whole()
+    def _fit(self, logits, labels, weights):
         odds = log_odds(logits.astype(np.float64))
         classes = range(odds.shape[1]) if odds.shape[1] > 1 else [1]
         curves = [

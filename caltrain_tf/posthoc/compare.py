@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned, scores
-from caltrain_tf.posthoc import affine, base, binary, ensemble, temperature
+from caltrain_tf.posthoc import affine, base, binary, temperature
 
 METRICS = ("nll", "brier", "ece", "marginal_ece", "accuracy")
 # Metrics in which a calibrator can be called better than doing nothing.
@@ -93,8 +93,7 @@ def compare(
     }
     reader = temperature.TemperatureScaling(**options)
     examples = reader._read(logits, labels, sample_weight)
-    data = base.Data(lambda: [examples], from_probs)
-    logits, labels, weights = data.whole()
+    logits, labels, weights = base.arrays_of(examples, from_probs)
     if cv > len(labels):
         raise ValueError(
             "`cv` must not be larger than the number of rows. "
@@ -123,7 +122,6 @@ class Score(NamedTuple):
 
     The marginal ECE has no interval. The difference is that of NLLs, of Brier
     scores or of squared ECEs; its p-value is corrected for the number of tests.
-    Other metrics are not tested.
     """
 
     value: float
@@ -135,6 +133,13 @@ class Score(NamedTuple):
     def is_better(self):
         """Whether it is significantly lower than that of doing nothing."""
         return self.p_value < 1 - LEVEL and self.difference < 0
+
+    def __str__(self):
+        """Returns the value, marked if it is better, and its interval."""
+        text = f"{self.value:.4f}{'*' if self.is_better else ''}"
+        if self.interval is None:
+            return text
+        return f"{text} [{self.interval[0]:.4f}, {self.interval[1]:.4f}]"
 
 
 class Comparison:
@@ -156,23 +161,24 @@ class Comparison:
         self._calibrators, self._options = calibrators, options
         self.scores = {name: scores for name, (scores, _) in measured.items()}
         plain = measured[NOTHING][1]
-        pivots, p_values = zip(
-            *(_differences(measured[name][1] - plain) for name in calibrators),
-            strict=True,
+        pivots, p_values = np.swapaxes(
+            [_differences(measured[name][1] - plain) for name in calibrators],
+            0,
+            1,
         )
-        corrected = holm(np.ravel(p_values)).reshape(len(calibrators), -1)
+        p_values = holm(p_values.ravel()).reshape(p_values.shape)
         self.better, self.harmful = {}, []
-        for i, name in enumerate(calibrators):
+        for name, *tests in zip(calibrators, pivots, p_values, strict=True):
             of_name = self.scores[name]
-            for k, metric in enumerate(DECISIVE):
+            for metric, *test in zip(DECISIVE, *tests, strict=True):
+                difference, p_value = map(float, test)
                 of_name[metric] = of_name[metric]._replace(
-                    difference=float(pivots[i][k]),
-                    p_value=float(corrected[i, k]),
+                    difference=difference, p_value=p_value
                 )
-            metrics = [m for m in DECISIVE if of_name[m].is_better]
-            if metrics:
+            if metrics := [m for m in DECISIVE if of_name[m].is_better]:
                 self.better[name] = metrics
-            if pivots[i][0] > 0 and corrected[i, 0] < 1 - LEVEL:
+            nll = of_name["nll"]
+            if nll.difference > 0 and nll.p_value < 1 - LEVEL:
                 self.harmful.append(name)
         self.best = min(
             (name for name, better in self.better.items() if "nll" in better),
@@ -202,26 +208,10 @@ class Comparison:
             best.temperature_ = 1.0
         return best
 
-    def to_frame(self):
-        """Returns a pandas data frame, a row for each calibrator."""
-        import pandas as pd
-
-        rows = {}
-        for name, score in self.scores.items():
-            row = rows[name] = {}
-            for metric, each in score.items():
-                row[metric] = each.value
-                if each.interval is not None:
-                    row[f"{metric}_low"], row[f"{metric}_high"] = each.interval
-                if metric in DECISIVE:
-                    row[f"{metric}_p_value"] = each.p_value
-            row["harmful"] = name in self.harmful
-        return pd.DataFrame.from_dict(rows, orient="index")
-
     def _rows(self):
         yield ["calibrator", *METRICS]
-        for name, score in self.scores.items():
-            cells = [_format(score[m]) for m in METRICS]
+        for name, of_name in self.scores.items():
+            cells = [str(of_name[metric]) for metric in METRICS]
             cells[0] += "!" if name in self.harmful else ""
             yield [name, *cells]
 
@@ -229,11 +219,8 @@ class Comparison:
         """Returns the table and the verdict."""
         rows = list(self._rows())
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = [
-            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True))
-            for row in rows
-        ]
-        return "\n".join(line.rstrip() for line in [*table, self.verdict()])
+        lines = ["  ".join(map(str.ljust, row, widths)) for row in rows]
+        return "\n".join([*map(str.rstrip, lines), self.verdict()])
 
     __repr__ = __str__
 
@@ -250,24 +237,14 @@ class Comparison:
             "Brier score or ECE by more than chance would."
         )
         if self.better:
-            groups = {}
-            for name, metrics in self.better.items():
-                groups.setdefault(", ".join(metrics), []).append(name)
             listed = "; ".join(
-                f"{', '.join(names)} ({metrics})"
-                for metrics, names in groups.items()
+                f"{name} ({', '.join(metrics)})"
+                for name, metrics in self.better.items()
             )
             text = f"Better than doing nothing (*): {listed}."
         if self.harmful:
             text += f" Harmful, a higher NLL (!): {', '.join(self.harmful)}."
         return text
-
-
-def _format(score):
-    text = f"{score.value:.4f}{'*' if score.is_better else ''}"
-    if score.interval is None:
-        return text
-    return f"{text} [{score.interval[0]:.4f}, {score.interval[1]:.4f}]"
 
 
 def default_calibrators(num_classes):
@@ -276,7 +253,7 @@ def default_calibrators(num_classes):
         "ts": temperature.TemperatureScaling(),
         "ts_sb_ece": temperature.TemperatureScaling("sb_ece"),
         "ts_hb_ece": temperature.TemperatureScaling("hb_ece"),
-        "ensemble": ensemble.EnsembleTemperatureScaling(),
+        "ensemble": temperature.EnsembleTemperatureScaling(),
         "platt": binary.PlattScaling(),
         "beta": binary.BetaCalibration(),
         "isotonic": binary.IsotonicCalibration(),

@@ -130,21 +130,18 @@ class ConformalSets(base.PostHoc):
         """
         return self._extend(model, "sets")
 
-    def _fit(self, data):
-        def of_label(logits, labels):
-            return tuple(
-                inputs.at_class(each, labels)
-                for each in self._fit_of_classes(logits, self.lam)
-            )
-
-        fit, probs, weights = data.map(of_label)
+    def _fit(self, logits, labels, weights):
+        fit, probs = (
+            inputs.at_class(each, labels)
+            for each in self._fit_of_classes(logits, self.lam)
+        )
         if self._is_randomized():
             generator = np.random.default_rng([self.seed, 0])
             fit += generator.random(len(fit)) * probs
         self.threshold_ = 1.0 + conformal_quantile(-fit, weights, self.alpha)
         if self.threshold_ == np.inf:
             # Larger than all scores, and finite, as JSON requires.
-            self.threshold_ = 2.0 + self.lam * data.num_classes
+            self.threshold_ = 2.0 + self.lam * logits.shape[1]
             checks.warn(
                 f"{len(fit)} examples are too few for alpha={self.alpha}: "
                 "sets hold all classes. At least 1 / alpha - 1 are needed."

@@ -1,4 +1,4 @@
-"""Temperature scaling, by likelihood or by calibration error.
+"""Temperature scaling, by likelihood or calibration error, and ensembles of it.
 
 The negative log-likelihood is convex in b = 1 / temperature. Searches are over
 log b.
@@ -8,8 +8,8 @@ import functools
 import math
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import softmax
+from scipy.optimize import brentq, minimize, minimize_scalar
+from scipy.special import log_softmax, softmax
 
 from caltrain_tf import checks, inputs, layers
 from caltrain_tf.metrics import binned
@@ -23,6 +23,8 @@ LOWEST, HIGHEST = -81.0, 81.0
 WIDEST = 12.0
 # The smallest bin mass that is divided by, as in `losses.sb_ece`.
 SMALLEST_MASS = 1e-5
+# Uniform predictions alone are ties, which have no predicted class.
+NOT_UNIFORM = 1e-4
 
 
 class TemperatureScaling(base.Calibrator):
@@ -39,9 +41,8 @@ class TemperatureScaling(base.Calibrator):
       (TS-HB-ECE).
 
     On a few hundred examples the minimum of a calibration error is mostly
-    chance: a calibrated network has an SB-ECE^2 of about num_bins / N times the
-    variance of correctness, and less at temperatures near 0, where all
-    confidences fall into one bin. Therefore `"sb_ece"` minimises
+    chance, and often at a temperature near 0, where all confidences fall into
+    one bin. Therefore `"sb_ece"` minimises
 
         SB-ECE^2 + likelihood_weight x NLL
 
@@ -56,10 +57,9 @@ class TemperatureScaling(base.Calibrator):
         num_bins: Number of bins, for `"sb_ece"` and `"hb_ece"`.
         binning: `"bin"` or `"label"`, for `"sb_ece"`.
         soft_temperature: Softness of the bins, for `"sb_ece"`.
-        likelihood_weight: Weight of the mean negative log-likelihood beside
-            the squared calibration error, >= 0. By default 2 num_bins / N for
-            `"sb_ece"`, with the effective N of weighted examples, and 0 for
-            `"hb_ece"`.
+        likelihood_weight: Weight >= 0 of the NLL beside the squared error. By
+            default 2 num_bins / N for `"sb_ece"`, with the effective N of
+            weighted examples, and 0 for `"hb_ece"`.
         from_probs: Whether predictions are probabilities instead of logits.
             Probabilities below 1e-12 are raised to it.
         multi_label: Whether the last axis holds independent binary problems.
@@ -85,7 +85,6 @@ class TemperatureScaling(base.Calibrator):
     """
 
     fitted_names = ("temperature_",)
-    takes_batches = True
 
     def __init__(
         self,
@@ -110,36 +109,89 @@ class TemperatureScaling(base.Calibrator):
             "likelihood_weight", likelihood_weight
         )
 
-    def _fit(self, data):
-        position, is_determined = most_likely(data)
+    def fit(self, logits, labels=None, sample_weight=None):
+        """Fits to arrays as other calibrators do, or to batches.
+
+        Args:
+            logits: Logits, or probabilities with `from_probs=True`; or batches
+                `(logits, labels)` or `(logits, labels, sample_weight)`: a
+                `tf.data.Dataset`, a list, any other iterable that can be read
+                several times, or a function that returns an iterator. They are
+                read once for each step of the search, and not kept in memory.
+            labels: Class ids, or one-hot rows; left out for batches.
+            sample_weight: Weights >= 0; left out for batches.
+
+        Returns:
+            The calibrator itself.
+        """
+        is_array = labels is not None or hasattr(logits, "__array__")
+        if is_array or not (callable(logits) or hasattr(logits, "__iter__")):
+            return super().fit(logits, labels, sample_weight)
+        if sample_weight is not None or hasattr(logits, "__next__"):
+            raise ValueError(
+                "`logits` must be batches with their weights that can be read "
+                "several times, such as a dataset or a list. "
+                f"Received: {type(logits).__name__}"
+            )
+        self._search(lambda: self._batches(logits))
+        return self
+
+    def _batches(self, batches):
+        """Yields the logits, labels and weights of one pass."""
+        batches, sizes = batches() if callable(batches) else batches, set()
+        for number, batch in enumerate(batches):
+            if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+                raise ValueError(
+                    "`logits` must hold (logits, labels) or (logits, labels, "
+                    "sample_weight) batches. Received: a batch of type "
+                    f"{type(batch).__name__}"
+                )
+            try:
+                examples = self._read(*batch, may_be_empty=True)
+                predictions, ids = examples.whole()
+            except ValueError as error:
+                raise ValueError(f"In batch {number}: {error}") from error
+            if len(ids):
+                sizes.add(predictions.shape[1])
+                logits = base.to_logits(predictions, self.from_probs)
+                yield logits, ids, base.weights_of(examples, len(ids))
+        if len(sizes) != 1:
+            raise ValueError(
+                "`logits` must hold at least one batch with an example that "
+                "counts, and all batches the same number of classes. "
+                f"Received: {sorted(sizes)} classes"
+            )
+        (self.num_classes_,) = sizes
+
+    def _fit(self, *arrays):
+        self._search(lambda: [arrays])
+
+    def _search(self, read):
+        position, is_determined = most_likely(read)
         if is_determined and self.objective != "nll":
-            position = self._smallest_error(data, position)
+            position = self._smallest_error(read, position)
         self.temperature_ = math.exp(-position)
 
-    def _smallest_error(self, data, start):
+    def _smallest_error(self, read, start):
         """The log b of the best value on a grid, then between its points."""
         is_hard = self.objective == "hb_ece"
         step = 0.02 if is_hard else 0.04
 
         def evaluate(position):
             """The value, its share of the NLL, and the gap."""
-            _, nll, confidence, correct, weight = predict(data, position)
+            _, nll, *outcomes = predict(read, position)
+            confidence, correct, weight = outcomes
             if is_hard:
-                outcomes = inputs.Outcomes(confidence, correct, weight)
+                outcomes = inputs.Outcomes(*outcomes)
                 error = binned.calibration_error(outcomes, None, self.num_bins)
+                factor = 0.0
             else:
-                error = soft_binned_error(
-                    confidence,
-                    correct,
-                    weight,
-                    self.num_bins,
-                    self.soft_temperature,
-                    self.binning,
-                )
-            factor = self.likelihood_weight
-            if factor is None and not is_hard:
+                bins = self.num_bins, self.soft_temperature, self.binning
+                error = soft_binned_error(*outcomes, *bins)
                 factor = 2 * self.num_bins / effective_count(weight)
-            share = (factor or 0.0) * np.average(nll, weights=weight)
+            if self.likelihood_weight is not None:
+                factor = self.likelihood_weight
+            share = factor * np.average(nll, weights=weight)
             gap = np.average(confidence - correct, weights=weight)
             return error**2 + share, share, gap
 
@@ -175,17 +227,80 @@ class TemperatureScaling(base.Calibrator):
         )
 
 
-def best_temperature(data):
-    """The temperature of the smallest negative log-likelihood."""
-    return math.exp(-most_likely(data)[0])
+class EnsembleTemperatureScaling(base.Calibrator):
+    """Mixes tempered, plain and uniform predictions.
+
+        p = w_1 softmax(logits / T) + w_2 softmax(logits) + w_3 / K
+
+    T is the temperature of temperature scaling. With this T, the weights, which
+    are at least 0 and sum to 1, minimise the negative log-likelihood. The
+    predicted classes stay the same. Calibrated logits are log p.
+
+    Args:
+        from_probs, multi_label, ignore_class: See `TemperatureScaling`.
+
+    Attributes:
+        temperature_: The temperature T.
+        weights_: The weights w, `(3,)`.
+
+    Example:
+        >>> import numpy as np
+        >>> import caltrain_tf as ct
+        >>> logits = np.array([[9.0, 0.0], [0.0, 9.0], [1.0, 0.0], [9.0, 0.0]])
+        >>> scaler = ct.posthoc.EnsembleTemperatureScaling()
+        >>> scaler.fit(logits, [0, 1, 0, 1]).weights_.round(2).tolist()
+        [0.0, 0.44, 0.56]
+
+    Reference:
+        Zhang et al., "Mix-n-Match: Ensemble and Compositional Methods for
+        Uncertainty Calibration in Deep Learning", 2020.
+    """
+
+    fitted_names = ("temperature_", "weights_")
+
+    def _fit(self, logits, labels, weights):
+        self.temperature_ = best_temperature(logits, labels, weights)
+        scaled = logits / logits.dtype.type(self.temperature_)
+        tempered, plain = (
+            inputs.at_class(log_softmax(each, axis=1), labels)
+            for each in (scaled, logits)
+        )
+        uniform = np.full_like(plain, -np.log(logits.shape[1]))
+        self.weights_ = mixture_weights(
+            np.stack([tempered, plain, uniform]).astype(np.float64), weights
+        )
+        if self.weights_[2] > 1 - NOT_UNIFORM:
+            self.weights_ = np.array([0.0, NOT_UNIFORM, 1 - NOT_UNIFORM])
+
+    def _transform(self, logits):
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.weights_).astype(logits.dtype)
+        scale = logits.dtype.type(1.0 / self.temperature_)
+        mixed = log_softmax(logits * scale, axis=1) + logs[0]
+        np.logaddexp(mixed, log_softmax(logits, axis=1) + logs[1], out=mixed)
+        uniform = logs[2] - logits.dtype.type(np.log(logits.shape[1]))
+        return np.logaddexp(mixed, uniform, out=mixed)
+
+    def _layer(self, **options):
+        return layers.EnsembleTemperature(
+            self.temperature_,
+            self.weights_,
+            name="ensemble_temperature",
+            **options,
+        )
 
 
-def most_likely(data):
+def best_temperature(*arrays):
+    """The most likely temperature for logits, labels and weights."""
+    return math.exp(-most_likely(lambda: [arrays])[0])
+
+
+def most_likely(read):
     """The log b of the largest likelihood, and whether there is one."""
 
     @functools.cache
     def slope(position):
-        slopes, *_, weight = predict(data, position)
+        slopes, *_, weight = predict(read, position)
         return np.average(slopes, weights=weight)
 
     is_informative = slope(LOWEST) < 0
@@ -194,28 +309,53 @@ def most_likely(data):
         while far * slope(far) < 0:
             near, far = far, 3 * far
         return brentq(slope, near, far, xtol=1e-9), True
+
+    def mean_confidence(position):
+        _, _, confidence, _, weight = predict(read, position)
+        return np.average(confidence, weights=weight)
+
     reason = "The logits say nothing about the labels"
-    target = 1.001 / data.num_classes
+    target = 1.001 * mean_confidence(LOWEST)
     if is_informative:
         reason = "No example is misclassified, so that 0 would be best"
         # Laplace's rule of succession: the probability that the next prediction
         # is correct after n correct ones.
-        count = effective_count(predict(data, 0.0)[-1])
+        count = effective_count(predict(read, 0.0)[-1])
         target = (count + 1) / (count + 2)
-
-    def excess(position):
-        _, _, confidence, _, weight = predict(data, position)
-        return np.average(confidence, weights=weight) - target
-
     position = 0.0
     # Ties keep confidences below 1 at any temperature.
-    if excess(LOWEST) < 0 < excess(HIGHEST):
-        position = brentq(excess, LOWEST, HIGHEST, xtol=1e-6)
+    if mean_confidence(LOWEST) < target < mean_confidence(HIGHEST):
+        position = brentq(
+            lambda x: mean_confidence(x) - target, LOWEST, HIGHEST, xtol=1e-6
+        )
     checks.warn(
         f"{reason}: these data determine no temperature. "
         f"Using {math.exp(-position):g}."
     )
     return position, False
+
+
+def mixture_weights(logs, counts):
+    """The most likely weights of parts with log-probabilities `(parts, N)`."""
+    # A factor per example does not matter, and this one prevents underflow.
+    parts = np.exp(logs - logs.max(axis=0))
+    counts = counts / counts.sum()
+
+    def value_and_gradient(weights):
+        # The sum of the weights makes it 1 at the minimum.
+        mixed = np.maximum(weights @ parts, np.finfo(float).tiny)
+        value = weights.sum() - counts @ np.log(mixed)
+        return value, 1.0 - parts @ (counts / mixed)
+
+    found = minimize(
+        value_and_gradient,
+        np.full(len(parts), 1.0 / len(parts)),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, None)] * len(parts),
+        options={"ftol": 1e-15, "gtol": 1e-9},
+    )
+    return found.x / found.x.sum()
 
 
 def effective_count(weight):
@@ -224,11 +364,14 @@ def effective_count(weight):
     return 1.0 / (shares @ shares)
 
 
-def predict(data, position):
-    """Slope in b, NLL, confidence, correctness and weight of each example."""
+def predict(read, position):
+    """Slope in b, NLL, confidence, correctness and weight of each example.
+
+    `read` returns an iterable of batches: logits, labels and weights.
+    """
     inverse = math.exp(position)
 
-    def of_rows(logits, labels):
+    def of_rows(logits, labels, weights):
         with np.errstate(over="ignore"):
             shifted = logits - logits.max(axis=1, keepdims=True)
             np.maximum(shifted, -inputs.LARGEST_LOGIT, out=shifted)
@@ -239,9 +382,16 @@ def predict(data, position):
         of_label = inputs.at_class(shifted, labels).astype(np.float64)
         nll = np.log(total) - inverse * of_label
         correct = shifted.argmax(axis=1) == labels
-        return mean - of_label, nll, 1.0 / total, correct
+        return mean - of_label, nll, 1.0 / total, correct, weights
 
-    return data.map(of_rows)
+    parts = []
+    for batch in read():
+        parts += inputs.map_blocks(
+            lambda i, j, batch=batch: of_rows(*(x[i:j] for x in batch)),
+            len(batch[1]),
+            batch[0][0].nbytes,
+        )
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
 def soft_binned_error(
@@ -263,10 +413,8 @@ def soft_binned_error(
     accuracy = hits / np.maximum(mass, SMALLEST_MASS)
     if binning == "bin":
         mean = confidences / np.maximum(mass, SMALLEST_MASS)
-        error = np.sum(mass * (accuracy - mean) ** 2)
+        error = mass @ (accuracy - mean) ** 2
     else:
         # The sum of u (A - c)^2, with memberships u and confidences c.
-        error = np.sum(
-            accuracy**2 * mass - 2 * accuracy * confidences + squares
-        )
+        error = accuracy @ (accuracy * mass - 2 * confidences) + squares.sum()
     return np.sqrt(max(error, 0.0) / len(confidence))

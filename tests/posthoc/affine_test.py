@@ -111,7 +111,7 @@ def test_a_strong_penalty_is_temperature_scaling(wrong_logits, name):
 def test_cross_validation_finds_what_a_temperature_cannot_mend(name):
     logits, labels = calibrated(3000, K, seed=5)
     wrong = 2 * logits + [2, 0, -2]
-    scaler = getattr(ct.posthoc, name)(cv=3).fit(wrong[::2], labels[::2])
+    scaler = getattr(ct.posthoc, name)().fit(wrong[::2], labels[::2])
     after = mean_nll(scaler.transform(wrong[1::2]), labels[1::2])
     assert after < 1.01 * mean_nll(logits[1::2], labels[1::2])
 
@@ -121,7 +121,7 @@ def test_few_data_of_many_classes_do_not_overfit(name):
     logits, labels = calibrated(300, 20, seed=6)
     new_logits, new_labels = calibrated(2000, 20, seed=7)
     plain = ct.posthoc.TemperatureScaling().fit(2 * logits, labels)
-    scaler = getattr(ct.posthoc, name)(cv=3).fit(2 * logits, labels)
+    scaler = getattr(ct.posthoc, name)().fit(2 * logits, labels)
     assert mean_nll(scaler.transform(2 * new_logits), new_labels) < (
         1.03 * mean_nll(plain.transform(2 * new_logits), new_labels)
     )
