@@ -107,11 +107,6 @@ def define_training(default_config):
         "Folder of the run; runs/<primary>+<secondary> by default. The same "
         "command resumes a run that was stopped.",
     )
-    define_integers(
-        "profile_steps",
-        None,
-        "First and last step to profile for TensorBoard, such as 10,20.",
-    )
 
 
 def run_config():
@@ -136,12 +131,16 @@ def run_config():
 
 def strategy():
     """Returns the strategy of the flags, and prints what it runs on."""
+    import tensorflow as tf
+
     from caltrain_tf import training
 
     found = training.get_strategy(
         **{name: FLAGS[name].value for name in DEVICES}
     )
-    print(f"Running on {training.describe(found)}.", flush=True)
+    device = tf.DeviceSpec.from_string(found.extended.worker_devices[0])
+    replicas = found.num_replicas_in_sync
+    print(f"Running on {replicas} x {device.device_type}.", flush=True)
     return found
 
 

@@ -51,7 +51,7 @@ def check():
 
     try:
         strategy = training.get_strategy(tpu="local")
-        print(f"Running on {training.describe(strategy)}.")
+        print(f"Running on {strategy.num_replicas_in_sync} TPU cores.")
     except ValueError as error:
         print(f"No TPU here: {str(error).splitlines()[1]}")
 

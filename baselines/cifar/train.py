@@ -41,7 +41,6 @@ def train(config, folder):
             epochs=config.epochs,
             evaluations=splits,
             run=run,
-            profile_steps=FLAGS.profile_steps,
             **build.fit_options(config),
         )
         epoch = experiment.chosen_epoch(trainer, config, run, history)

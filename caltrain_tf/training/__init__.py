@@ -7,7 +7,7 @@ from caltrain_tf.interleaved import (
 )
 from caltrain_tf.training.checkpoints import Preempted, restore_model
 from caltrain_tf.training.schedule import WarmUpStepDecay
-from caltrain_tf.training.strategy import describe, get_strategy, is_chief
+from caltrain_tf.training.strategy import get_strategy, is_chief
 from caltrain_tf.training.trainer import NonFiniteLossError, Trainer
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Preempted",
     "Trainer",
     "WarmUpStepDecay",
-    "describe",
     "get_strategy",
     "interleave",
     "is_chief",

@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -27,7 +26,10 @@ _DAMAGE = (
     tf.errors.OutOfRangeError,
 )
 # Google's machines learn here, and only here, that they are being preempted.
-_METADATA = "http://metadata.google.internal/computeMetadata/v1/instance"
+_NOTICE = (
+    "http://metadata.google.internal/computeMetadata/v1/instance/preempted"
+    "?wait_for_change=true"
+)
 
 
 @dataclasses.dataclass
@@ -71,7 +73,6 @@ class Checkpoints:
     def __init__(self, folder, variables, keep=3, chief=True):
         self.folder = folder and os.fspath(folder)
         self.position = Position()
-        self.is_writing = False
         self._started = time.monotonic()
         self._last = None
         # A variable, so that the writing thread has a copy of it too.
@@ -136,7 +137,6 @@ class Checkpoints:
             )
 
         def written(path):
-            self.is_writing = False
             # A killed process may leave an incomplete checkpoint, or a complete
             # one that the manager does not know and would never remove.
             for left in tf.io.gfile.glob(f"{folder}/{name}-*_temp*"):
@@ -153,7 +153,6 @@ class Checkpoints:
             experimental_write_callbacks=[written],
         )
         self._checkpoint.sync()
-        self.is_writing = True
         self._last = self._managers[name].save(
             self.position.step, options=options
         )
@@ -189,44 +188,23 @@ class Preempted(SystemExit):
         super().__init__(128 + int(signal.SIGTERM))
 
 
-class StopSignal:
+class StopSignal(contextlib.ExitStack):
     """A context that records that the run is to stop, in `received`.
 
-    A second SIGTERM ends the process at once, even if TensorFlow does not
-    return. On a machine of Google's cloud, its notice of preemption counts as
-    the first one. With `saves`, Ctrl-C is recorded too, and a second one
-    interrupts. Only the main thread of a program can handle signals.
+    With `saves`, Ctrl-C is recorded too, and a second one interrupts. Only the
+    main thread of a program can handle signals. On a machine of Google's cloud,
+    its notice of preemption counts as SIGTERM.
     """
 
     def __init__(self, saves=True):
-        self._numbers = [signal.SIGTERM, *([signal.SIGINT] if saves else [])]
+        super().__init__()
         self.received = None
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self):
-        """Installs the signal handlers."""
         if _is_on_google_cloud():
             threading.Thread(target=self._await_notice, daemon=True).start()
-        if threading.current_thread() is not threading.main_thread():
-            return self
-        for number in self._numbers:
-            previous = signal.signal(number, self._note)
-            self._stack.callback(signal.signal, number, previous)
-        # Python calls handlers only between operations of its main thread, but
-        # writes the number of a signal to this socket at once.
-        reader, writer = socket.socketpair()
-        writer.setblocking(False)
-        previous = signal.set_wakeup_fd(writer.fileno())
-        self._stack.callback(writer.close)
-        self._stack.callback(signal.set_wakeup_fd, previous)
-        threading.Thread(
-            target=_end_at_second, args=[reader], daemon=True
-        ).start()
-        return self
-
-    def __exit__(self, *error):
-        """Restores the previous signal handlers."""
-        self._stack.close()
+        if threading.current_thread() is threading.main_thread():
+            for number in [signal.SIGTERM, *([signal.SIGINT] if saves else [])]:
+                previous = signal.signal(number, self._note)
+                self.callback(signal.signal, number, previous)
 
     def stop(self):
         """Raises the exception that ends the run; call it after saving."""
@@ -245,11 +223,8 @@ class StopSignal:
         self.received = number
 
     def _await_notice(self):
-        """Waits for the notice, which does not count as a first SIGTERM."""
-        request = urllib.request.Request(
-            f"{_METADATA}/preempted?wait_for_change=true",
-            headers={"Metadata-Flavor": "Google"},
-        )
+        headers = {"Metadata-Flavor": "Google"}
+        request = urllib.request.Request(_NOTICE, headers=headers)
         # Without an answer, SIGTERM still comes.
         with contextlib.suppress(OSError):
             with urllib.request.urlopen(request) as answer:
@@ -260,16 +235,6 @@ class StopSignal:
 def _is_on_google_cloud():
     vendor = pathlib.Path("/sys/class/dmi/id/sys_vendor")
     return vendor.exists() and vendor.read_text().strip() == "Google"
-
-
-def _end_at_second(reader):
-    """Ends the process at its second SIGTERM, until `reader` ends."""
-    with reader:
-        count = 0
-        while numbers := reader.recv(64):
-            count += numbers.count(signal.SIGTERM)
-            if count > 1:
-                os._exit(Preempted().code)
 
 
 def _io_device():

@@ -1,6 +1,5 @@
 """Logs of a run: `metrics.jsonl`, TensorBoard events and a progress bar."""
 
-import contextlib
 import json
 import math
 import sys
@@ -49,23 +48,8 @@ class MetricsLog:
             files.write_text(self.path, "".join(map(_line, self.rows)))
 
 
-@contextlib.contextmanager
-def summaries(folder, config):
-    """Has `tf.summary` write TensorBoard events, unless `folder` is None."""
-    if folder is None:
-        yield
-        return
-    lines = ["| setting | value |", "|---|---|"]
-    for key, value in config.items():
-        lines.append(f"| {key} | `{json.dumps(value)}` |")
-    writer = tf.summary.create_file_writer(folder)
-    with contextlib.closing(writer), writer.as_default():
-        tf.summary.text("hyperparameters", "\n".join(lines), step=0)
-        yield
-
-
 def write_scalars(values, step):
-    """Writes scalars by name to the events of `summaries`."""
+    """Writes scalars by name to TensorBoard events, if there are any."""
     # Even without events, `scalar` would take a millisecond.
     if tf.summary.should_record_summaries():
         for name, value in values.items():

@@ -168,73 +168,18 @@ class Step:
     def _apply(self, gradients):
         context = tf.distribute.get_replica_context()
         replicas = context.num_replicas_in_sync
-        # The norm, the check for overflow and accumulated gradients, which are
-        # saved once for all replicas, need the sum of the gradients over
+        # The norm and the check for overflow need the sum of the gradients over
         # replicas. Keras sums gradients itself, so each replica gets its share.
-        accumulates = self.optimizer.gradient_accumulation_steps
-        if replicas > 1 and (self.clip_norm or self.scales_loss or accumulates):
+        if replicas > 1 and (self.clip_norm or self.scales_loss):
             gradients = context.all_reduce("SUM", gradients)
             gradients = [gradient / replicas for gradient in gradients]
-        else:
-            replicas = 1
         if self.clip_norm:
             norm = tf.linalg.global_norm(gradients) * replicas
             if self.scales_loss:
                 norm = norm / tf.convert_to_tensor(self.optimizer.dynamic_scale)
             factor = self.clip_norm / tf.maximum(norm, self.clip_norm)
             gradients = [gradient * factor for gradient in gradients]
-        merges = (
-            not tf.__internal__.distribute.strategy_supports_no_merge_call()
-        )
-        if accumulates and merges:
-            context.merge_call(self._apply_or_accumulate, args=(gradients,))
-        else:
-            self.optimizer.apply(gradients, self.model.trainable_variables)
-
-    def _apply_or_accumulate(self, strategy, gradients):
-        """Does what `optimizer.apply` does with accumulated gradients.
-
-        In a replica, a condition must not contain the communication of an
-        update. Here, in the context of all replicas, it may.
-        """
-        optimizer, update = self.optimizer, strategy.extended.update
-        every = optimizer.gradient_accumulation_steps
-        accumulators = [
-            variable
-            for variable in optimizer.variables
-            if variable.name.endswith("gradient_accumulator")
-        ]
-
-        def accumulate():
-            for sums, gradient in zip(accumulators, gradients, strict=True):
-                update(sums.value, _add, args=(gradient,))
-            update(optimizer.iterations.value, _add, args=(1,))
-
-        def apply_on_replica(gradients):
-            means = [
-                (gradient + sums) / every
-                for gradient, sums in zip(gradients, accumulators, strict=True)
-            ]
-            optimizer.apply(means, self.model.trainable_variables)
-
-        def apply():
-            strategy.extended.call_for_each_replica(
-                apply_on_replica, args=(gradients,)
-            )
-            for sums in accumulators:
-                update(sums.value, lambda value: value.assign(0 * value))
-
-        # With this, Keras would add its own condition.
-        optimizer.gradient_accumulation_steps = None
-        try:
-            is_last = (optimizer.iterations + 1) % every == 0
-            tf.cond(is_last, apply, accumulate)
-        finally:
-            optimizer.gradient_accumulation_steps = every
-
-
-def _add(variable, value):
-    variable.assign_add(tf.cast(value, variable.dtype))
+        self.optimizer.apply(gradients, self.model.trainable_variables)
 
 
 def compiled_part(model, loss, jit_compile):

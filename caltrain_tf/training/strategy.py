@@ -1,7 +1,6 @@
 """Devices and machines, and the batches that their replicas get."""
 
 import contextlib
-import glob
 import inspect
 import os
 import shutil
@@ -58,47 +57,6 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
     return _local_strategy(num_gpus)
 
 
-def describe(strategy):
-    """Returns what a strategy runs on, in words.
-
-    Args:
-        strategy: A `tf.distribute.Strategy`.
-
-    Returns:
-        A text such as `8 TPU cores on 1 host`, `2 GPUs (NVIDIA A100)` or
-        `CPU, 2 cores`, and the number of workers if there are several.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> strategy = ct.training.get_strategy(num_gpus=0)
-        >>> ct.training.describe(strategy).startswith("CPU, ")
-        True
-    """
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        cores = _plural(strategy.num_replicas_in_sync, "TPU core")
-        return f"{cores} on {_plural(strategy.extended.num_hosts, 'host')}"
-    devices = strategy.extended.worker_devices
-    gpus = [device for device in devices if "GPU:" in device]
-    if gpus:
-        details = map(
-            tf.config.experimental.get_device_details,
-            tf.config.list_physical_devices("GPU"),
-        )
-        names = {each.get("device_name", "unknown model") for each in details}
-        text = f"{_plural(len(gpus), 'GPU')} ({', '.join(sorted(names))})"
-    else:
-        cores = os.cpu_count()
-        if hasattr(os, "sched_getaffinity"):  # Not on macOS and Windows.
-            cores = len(os.sched_getaffinity(0))
-        text = f"CPU, {_plural(cores, 'core')}"
-        if len(devices) > 1:
-            text += f", as {len(devices)} devices"
-    if is_multi_worker(strategy):
-        workers = strategy.num_replicas_in_sync // len(devices)
-        text = f"{_plural(workers, 'worker')} of {text} each"
-    return text
-
-
 def is_multi_worker(strategy):
     """Returns whether several Python processes train together."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -106,12 +64,7 @@ def is_multi_worker(strategy):
 
 def is_chief(strategy):
     """Returns whether this process writes the files of a run."""
-    if not is_multi_worker(strategy):
-        return True
-    resolver = strategy.cluster_resolver
-    if "chief" in resolver.cluster_spec().jobs:
-        return resolver.task_type == "chief"
-    return resolver.task_id in (None, 0)
+    return strategy.extended.should_checkpoint
 
 
 class TrainingInput:
@@ -305,9 +258,8 @@ def _local_strategy(num_gpus):
     gpus = [gpu.name for gpu in tf.config.list_logical_devices("GPU")]
     # An empty list, or -1, hides the GPUs on purpose.
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    driver = glob.glob("/proc/driver/nvidia/gpus/*")
-    driver = driver or shutil.which("nvidia-smi")
-    if driver and not hidden and not gpus and num_gpus != 0:
+    has_driver = shutil.which("nvidia-smi") is not None
+    if has_driver and not hidden and not gpus and num_gpus != 0:
         checks.warn(
             "This machine has an NVIDIA GPU, but TensorFlow does not see it: "
             'pip install "tensorflow[and-cuda]". The CPU is used instead.'
@@ -318,7 +270,3 @@ def _local_strategy(num_gpus):
     if len(gpus) > 1:
         return tf.distribute.MirroredStrategy(gpus)
     return tf.distribute.OneDeviceStrategy(gpus[0] if gpus else "CPU:0")
-
-
-def _plural(count, noun):
-    return f"{count} {noun}{'' if count == 1 else 's'}"

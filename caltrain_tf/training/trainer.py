@@ -30,8 +30,6 @@ from caltrain_tf.training.strategy import (
 
 # Signals are noticed between executions, so these must be short.
 _SECONDS_PER_EXECUTION = 2.0
-# A preempted run writes no other checkpoint if one this young is on its way.
-_YOUNG_SECONDS = 60.0
 _LOSSES = ("loss", "primary_loss", "secondary_loss", "l2_loss")
 
 
@@ -57,9 +55,10 @@ class Trainer:
         model: A built model that returns logits, or what the loss expects.
         loss: A `keras.losses.Loss`, such as `CompositeLoss`.
         optimizer: A Keras optimizer. Create the model and the optimizer inside
-            `with strategy.scope():`. With `gradient_accumulation_steps=4`, four
-            steps make one update, and a calibration loss sees the batch of a
-            step. `mixed_float16` needs a `keras.optimizers.LossScaleOptimizer`.
+            `with strategy.scope():`. With `gradient_accumulation_steps=4`, on
+            one replica, four steps make one update, and a calibration loss sees
+            the batch of a step. `mixed_float16` needs a
+            `keras.optimizers.LossScaleOptimizer`.
         strategy: From `get_strategy`; the current strategy if None.
         metrics: Keras metrics `(y_true, y_pred, sample_weight)`, which are
             copied. Their names are used in the logs.
@@ -70,10 +69,10 @@ class Trainer:
             BatchNormalization, as in Uncertainty Baselines on CIFAR; on
             ImageNet it uses `("kernel", "bias")`.
         jit_compile: Whether to compile with XLA.
-        steps_per_execution: The largest number of steps, or of batches of an
-            evaluation, in one `tf.function` call. Fewer are taken if they would
-            take more than about two seconds, because signals and a loss that is
-            not finite are noticed after each call.
+        steps_per_execution: The largest number of steps in one `tf.function`
+            call. Fewer are taken if they would take more than about two
+            seconds, because signals and a loss that is not finite are noticed
+            after each call.
         clip_norm: The largest global norm of the global gradient, or None.
 
     Example:
@@ -122,32 +121,36 @@ class Trainer:
             "`metrics` must hold `keras.metrics.Metric`s with names of their "
             f"own, and none of {', '.join(_LOSSES)}. Received: {names}",
         )
+        if clip_norm is not None:
+            checks.number("clip_norm", clip_norm, low=0)
         self.model = model
         self.optimizer = optimizer
         self.l2 = checks.number("l2", l2, low=0, closed=True)
-        self.l2_on = l2_on
-        self.jit_compile = jit_compile
         self.steps_per_execution = checks.count(
             "steps_per_execution", steps_per_execution
         )
-        self.clip_norm = clip_norm
-        if clip_norm is not None:
-            checks.number("clip_norm", clip_norm, low=0)
+        self._stop = None  # Signals, while `fit` runs.
         with self.strategy.scope():
             if not optimizer.built:
                 optimizer.build(model.trainable_variables)
             self.train_metrics = [_copy(metric) for metric in metrics]
             self.eval_metrics = [_copy(metric) for metric in metrics]
-        self._stop = None  # Signals, while `fit` runs.
-        self._train = self._make_phase("train", loss, self.train_metrics)
-        self._step = self._train.step
-        self._evaluate_function = self._make_batches_function(
-            self._evaluate_batch, lambda label_dtype: (tf.float32,)
+            self._step = Step(
+                model,
+                _checked(loss),
+                optimizer,
+                self.l2,
+                l2_on,
+                clip_norm,
+                jit_compile,
+                self.train_metrics,
+                self.eval_metrics,
+            )
+        self._train = self._make_phase("train", self._step)
+        self._evaluate_batch = tf.function(
+            self._evaluate_batch, autograph=False
         )
-        self._predict_function = self._make_batches_function(
-            self._predict_batch,
-            lambda label_dtype: (tf.float32, label_dtype, tf.float32),
-        )
+        self._predict_batch = tf.function(self._predict_batch, autograph=False)
         self._worker_means = tf.function(self._worker_means, autograph=False)
 
     def fit(
@@ -168,7 +171,6 @@ class Trainer:
         keep=3,
         checkpoint_every_steps=None,
         checkpoint_every_seconds=600,
-        profile_steps=None,
         verbose=True,
     ):
         """Trains, or resumes from the newest checkpoint of the run's folder.
@@ -221,9 +223,6 @@ class Trainer:
                 its evaluation.
             checkpoint_every_seconds: Seconds between checkpoints, likewise;
                 None for no limit.
-            profile_steps: `(first, last)`: TensorFlow's profiler records the
-                steps from `first` up to but not including `last`, counted from
-                0 over the whole run, for TensorBoard. It needs a `run`.
             verbose: Whether to show progress.
 
         Returns:
@@ -232,8 +231,7 @@ class Trainer:
         Raises:
             NonFiniteLossError: If the loss is not finite.
             Preempted: After SIGTERM, or Google's notice of preemption, and a
-                checkpoint; it ends the process with code 143. A second SIGTERM
-                ends the process at once.
+                checkpoint; it ends the process with code 143.
             KeyboardInterrupt: After Ctrl-C; with `run`, once the step is done
                 and a checkpoint is written, or at once after a second Ctrl-C.
             OSError: If checkpoints exist but cannot be read at the moment.
@@ -245,7 +243,13 @@ class Trainer:
         )
         phases, steps_per_epoch = [train], train.input.steps
         if held_out is not None or calibration_loss is not None:
-            rest = self._make_phase("held_out", calibration_loss, ())
+            with self.strategy.scope():
+                step = dataclasses.replace(
+                    self._step,
+                    loss=_checked(calibration_loss),
+                    train_metrics=[],
+                )
+            rest = self._make_phase("held_out", step)
             rest.input = TrainingInput(
                 self.strategy, "held_out", held_out, held_out_steps
             )
@@ -264,8 +268,11 @@ class Trainer:
             if run is not None and not isinstance(run, RunFolder):
                 run = stack.enter_context(RunFolder(run, config, chief))
             log = logs.MetricsLog(run and run.file("metrics.jsonl"), chief)
-            events = run.file("summaries") if run and chief else None
-            stack.enter_context(logs.summaries(events, run and run.config))
+            writer = tf.summary.create_noop_writer()
+            if run is not None and chief:
+                writer = tf.summary.create_file_writer(run.file("summaries"))
+            stack.callback(writer.close)
+            stack.enter_context(writer.as_default())
             checkpoints = self._open_checkpoints(run, keep, chief)
             stack.callback(checkpoints.close)
             position = checkpoints.position
@@ -281,7 +288,6 @@ class Trainer:
                     _reset(self.train_metrics)
                 else:
                     log.rewind(position.step - steps_per_epoch)
-            profiler = stack.enter_context(_Profiler(profile_steps, events))
             self._stop = stack.enter_context(
                 checkpointing.StopSignal(saves=run is not None)
             )
@@ -300,10 +306,9 @@ class Trainer:
                     batches = iter(phase.input.batches(position.epoch, done))
                     while done < phase.input.steps:
                         count = min(
-                            phase.pace.steps,
+                            phase.steps_at_once,
                             phase.input.steps - done,
                             every_steps - position.step % every_steps,
-                            profiler.turn(position.step),
                         )
                         start = time.monotonic()
                         terms = self._run_steps(
@@ -316,21 +321,18 @@ class Trainer:
 
                         # Workers differ in their clocks and signals, but they
                         # have to do the same.
-                        seconds, age, is_writing, stops = self._agree(
+                        seconds, age, stops = self._agree(
                             seconds,
                             checkpoints.age(),
-                            checkpoints.is_writing,
                             self._stop.received is not None,
                         )
-                        phase.pace.update(seconds)
-                        is_due = (
+                        phase.set_pace(seconds)
+                        if (
                             position.step_in_epoch == steps_per_epoch
                             or position.step % every_steps == 0
                             or age >= every_seconds
-                        )
-                        if stops:
-                            is_due = not is_writing or age >= _YOUNG_SECONDS
-                        if is_due:
+                            or stops
+                        ):
                             checkpoints.save()
                         if stops:
                             checkpoints.wait()
@@ -375,8 +377,7 @@ class Trainer:
             examples, without l2.
         """
         _reset(self.eval_metrics)
-        rows = self._executions(self._evaluate_function, dataset)
-        rows = np.concatenate([terms for (terms,) in rows])
+        rows = np.stack(self._run_batches(self._evaluate_batch, dataset))
         *sums, weight = rows.astype("float64").sum(axis=0).tolist()
         checks.number("sum of weights", weight, low=0)
         means = [value / weight for value in sums]
@@ -394,7 +395,7 @@ class Trainer:
         Returns:
             An array `(examples, classes)`, or a pair `(outputs, labels)`.
         """
-        parts = self._executions(self._predict_function, dataset)
+        parts = self._run_batches(self._predict_batch, dataset)
         parts = zip(*parts, strict=True)
         outputs, labels, weights = map(np.concatenate, parts)
         outputs, labels = outputs[weights != 0], labels[weights != 0]
@@ -419,24 +420,8 @@ class Trainer:
         self._check_shared(path, step)
         return step
 
-    def _make_phase(self, name, loss, train_metrics):
+    def _make_phase(self, name, step):
         """Returns a phase, whose function takes several steps at once."""
-        _require(
-            isinstance(loss, keras.losses.Loss),
-            f"`loss` must be a `keras.losses.Loss`. Received: loss={loss!r}",
-        )
-        with self.strategy.scope():
-            step = Step(
-                self.model,
-                loss,
-                self.optimizer,
-                self.l2,
-                self.l2_on,
-                self.clip_norm,
-                self.jit_compile,
-                train_metrics,
-                self.eval_metrics,
-            )
         # As in Keras, AutoGraph converts only the loop over steps. Converting
         # losses and metrics would take seconds before the first step.
         train = tf.autograph.experimental.do_not_convert(step.train)
@@ -450,44 +435,8 @@ class Trainer:
                 terms = terms.write(index, total)
             return terms.stack()
 
-        pace = _Pace(self.steps_per_execution)
-        return _Phase(name, step, tf.function(train_steps), pace)
-
-    def _make_batches_function(self, run, dtypes):
-        """Returns a `tf.function` that runs several batches of an iterator.
-
-        It returns the rows of their results, and the number of batches, which
-        is smaller than `count` at the end.
-        """
-        run = tf.autograph.experimental.do_not_convert(run)
-
-        def run_batches(iterator, count):
-            labels = tf.nest.flatten(
-                iterator.element_spec[1], expand_composites=True
-            )
-            results = [
-                tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False)
-                for dtype in dtypes(labels[0].dtype)
-            ]
-            done = 0
-            for index in tf.range(count):
-                batch = iterator.get_next_as_optional()
-                if not batch.has_value():
-                    break
-                values = run(batch.get_value())
-                results = [
-                    result.write(index, value)
-                    for result, value in zip(results, values)  # noqa: B905
-                ]
-                done += 1
-            if done == 0:
-                # TensorFlow does not concatenate nothing.
-                rows = [tf.zeros([0], result.dtype) for result in results]
-            else:
-                rows = [result.concat() for result in results]
-            return rows, done
-
-        return tf.function(run_batches)
+        function = tf.function(train_steps)
+        return _Phase(name, step, function, self.steps_per_execution)
 
     def _run_steps(self, phase, batches, count, first_step):
         """Takes steps and returns their loss terms, lists of floats by name."""
@@ -503,35 +452,29 @@ class Trainer:
             )
         return dict(zip(names, terms.T.tolist(), strict=True))
 
-    def _executions(self, function, dataset):
-        """Yields the results of a function of several batches, as arrays."""
+    def _run_batches(self, function, dataset):
+        """Returns the results of a function of every batch, as arrays."""
+        results = []
         iterator = iter(evaluation_input(self.strategy, dataset))
-        pace = _Pace(self.steps_per_execution)
-        count = done = 0
-        while done == count:
-            count, start = pace.steps, time.monotonic()
-            results, done = function(iterator, tf.constant(count))
-            results, done = [part.numpy() for part in results], int(done)
-            if done:
-                yield results
-            (seconds,) = self._agree(time.monotonic() - start)
-            pace.update(seconds / count)
+        # Also where a host has fewer batches than the others.
+        while (batch := iterator.get_next_as_optional()).has_value():
+            result = function(batch.get_value())
+            results.append(tf.nest.map_structure(np.asarray, result))
             self._stop_if_asked()
+        return results
 
     def _evaluate_batch(self, batch):
         per_replica = self.strategy.run(self._step.evaluate, args=batch)
-        return [self.strategy.reduce("SUM", per_replica, axis=None)[tf.newaxis]]
+        return self.strategy.reduce("SUM", per_replica, axis=None)
 
     def _predict_batch(self, batch):
-        logits = self.strategy.run(self._step.predict, args=batch[:1])
-        return [self._collect(value) for value in (logits, *batch[1:])]
-
-    def _collect(self, value):
-        """Returns the rows of all replicas of all workers."""
+        """Returns outputs, labels and weights of all replicas and workers."""
+        x, *others = batch
+        parts = [self.strategy.run(self._step.predict, args=(x,)), *others]
         if is_multi_worker(self.strategy):
-            return self.strategy.gather(value, axis=0)
-        local = self.strategy.experimental_local_results(value)
-        return tf.concat(local, axis=0)
+            return [self.strategy.gather(part, axis=0) for part in parts]
+        local = self.strategy.experimental_local_results
+        return [tf.concat(local(part), axis=0) for part in parts]
 
     def _agree(self, *values):
         """Returns the means of values over workers, the same on all of them."""
@@ -597,51 +540,23 @@ class Trainer:
 
 @dataclasses.dataclass
 class _Phase:
-    """A part of an epoch: its loss and its batches."""
+    """A part of an epoch: its loss, its batches and its pace."""
 
     name: str  # In the logs: `train` or `held_out`.
     step: Step
     function: Callable
-    pace: "_Pace"
+    most_at_once: int
+    steps_at_once: int = 1
+    is_compiled: bool = False
     input: TrainingInput | None = None
     first_step: int = 0
 
-
-class _Pace:
-    """How many steps to run at once: at most `most`, and a few seconds."""
-
-    def __init__(self, most):
-        self.steps = 1
-        self._most = most
-        self._is_compiled = False
-
-    def update(self, seconds_per_step):
-        """Takes the measured time into account."""
-        if self._is_compiled:
+    def set_pace(self, seconds_per_step):
+        """Has an execution take a few seconds."""
+        if self.is_compiled:
             fit = _SECONDS_PER_EXECUTION / max(seconds_per_step, 1e-9)
-            self.steps = max(1, min(self._most, int(fit)))
-        self._is_compiled = True  # The first time is mostly compilation.
-
-
-class _Profiler(contextlib.ExitStack):
-    """Profiles the steps of a window, if one is given."""
-
-    def __init__(self, window, folder):
-        super().__init__()
-        self._window = window or ()
-        self._folder = folder
-
-    def turn(self, step):
-        """Starts or stops profiling; returns the steps to the next change."""
-        if self._folder is not None and step in self._window:
-            self.close()
-            if step == self._window[0]:
-                self.enter_context(
-                    tf.profiler.experimental.Profile(self._folder)
-                )
-        # The same on every worker.
-        later = [edge - step for edge in self._window if edge > step]
-        return min(later, default=math.inf)
+            self.steps_at_once = max(1, min(self.most_at_once, int(fit)))
+        self.is_compiled = True  # The first time is mostly compilation.
 
 
 def _show(bar, phase, terms, step):
@@ -675,6 +590,14 @@ def _copy(metric):
 def _require(condition, message):
     if not condition:
         raise ValueError(message)
+
+
+def _checked(loss):
+    _require(
+        isinstance(loss, keras.losses.Loss),
+        f"`loss` must be a `keras.losses.Loss`. Received: loss={loss!r}",
+    )
+    return loss
 
 
 def _check_backend():
@@ -716,12 +639,11 @@ def _check_model(strategy, model, l2_on, optimizer, clip_norm):
     inner = optimizer.inner_optimizer if scales else optimizer
     several = strategy.num_replicas_in_sync > 1
     _require(
-        not inner.gradient_accumulation_steps
-        or not (clip_norm or (scales and several)),
+        not inner.gradient_accumulation_steps or not (clip_norm or several),
         "`gradient_accumulation_steps` goes neither with `clip_norm`, which "
-        "would clip the gradient of each step, nor on several replicas with a "
-        f"`LossScaleOptimizer`. Received: clip_norm={clip_norm}, "
-        f"optimizer={optimizer.name}",
+        "would clip the gradient of each step, nor with several replicas. "
+        f"Received: clip_norm={clip_norm}, "
+        f"replicas={strategy.num_replicas_in_sync}",
     )
     _require(
         not several or not (inner.clipnorm or inner.global_clipnorm),

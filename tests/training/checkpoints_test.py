@@ -248,18 +248,18 @@ def test_googles_notice_of_preemption_stops(monkeypatch):
     with http.server.HTTPServer(("127.0.0.1", 0), Metadata) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setattr(checkpointing, "_METADATA", address)
+        address = f"http://127.0.0.1:{server.server_port}/preempted"
+        monkeypatch.setattr(checkpointing, "_NOTICE", address)
         monkeypatch.setattr(checkpointing, "_is_on_google_cloud", lambda: True)
         with StopSignal() as stop:
             thread.join()
             while stop.received is None:
                 pass
-            # The SIGTERM that follows is the first one: it ends nothing.
+            # The SIGTERM that follows changes nothing.
             os.kill(os.getpid(), signal.SIGTERM)
             with pytest.raises(ct.training.Preempted):
                 stop.stop()
-    assert asked == [("/preempted?wait_for_change=true", "Google")]
+    assert asked == [("/preempted", "Google")]
 
 
 def test_killed_runs_end_in_the_same_weights(tmp_path):

@@ -64,20 +64,22 @@ def check_programs(tpu, train):
     for loss in (ct.losses.NLL(from_logits=True), tiny.composite("mmce")):
         trained = tiny.trainer(tpu, loss=loss, metrics=[accuracy])
         batches = source.batches(0, 0)
-        operations = _operations(trained._train.function, batches)
+        operations = _operations(
+            trained._train.function, iter(batches), tf.constant(3)
+        )
         sums.append(operations["CrossReplicaSum"])
     # The gradient of every weight, at least, and what the loss adds up.
     assert 4 <= sums[0] < sums[1]
     # Built on the host that reads it, as remote hosts need it.
     data = evaluation_input(tpu, lambda context: tiny.dataset())
-    for function in (trained._evaluate_function, trained._predict_function):
-        names = _operations(function, data)
+    for function in (trained._evaluate_batch, trained._predict_batch):
+        names = _operations(function, iter(data).element_spec)
         assert any(name.startswith("TPUReplicate") for name in names)
 
 
-def _operations(function, batches):
+def _operations(function, *arguments):
     """The number of operations of each kind in all graphs of a function."""
-    traced = function.get_concrete_function(iter(batches), tf.constant(3))
+    traced = function.get_concrete_function(*arguments)
     graph = traced.graph.as_graph_def()
     nodes = [*graph.node]
     for each in graph.library.function:

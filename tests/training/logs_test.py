@@ -1,7 +1,5 @@
 import json
 
-import tensorflow as tf
-
 from caltrain_tf.training import logs
 from caltrain_tf.training.logs import MetricsLog
 
@@ -29,21 +27,6 @@ def test_the_lowest_value_and_what_is_not_finite(tmp_path):
     assert log.lowest("test/ece") == float("inf")
     log.append({"step": 2, "test/ece": 0.5})
     assert MetricsLog(str(path)).lowest("test/ece") == 0.5
-
-
-def test_scalars_and_hyperparameters(tmp_path):
-    with logs.summaries(str(tmp_path), {"loss": {"beta": 1.0}, "seed": 0}):
-        logs.write_scalars({"test/ece": 0.25}, step=7)
-    with logs.summaries(None, None):
-        logs.write_scalars({"test/ece": 0.5}, step=8)
-    values = {}
-    for path in tmp_path.iterdir():
-        for event in tf.compat.v1.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                tensor = tf.make_ndarray(value.tensor)
-                values[value.tag] = (event.step, tensor)
-    assert values["test/ece"] == (7, 0.25)
-    assert '| loss | `{"beta": 1.0}` |' in str(values["hyperparameters"][1])
 
 
 def test_a_bar_over_the_steps(capsys):

@@ -6,22 +6,14 @@ minutes and end without being preempted.
 
 import json
 import os
-import pathlib
 import signal
-import subprocess
-import sys
-import textwrap
-import threading
 import time
 
 import pytest
 import tensorflow as tf
 
 import caltrain_tf as ct
-from caltrain_tf.training.checkpoints import Checkpoints
 from tests.training import tiny
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def _terminate():
@@ -77,67 +69,3 @@ def test_in_an_evaluation(tmp_path):
     (row,) = again.fit(tiny.dataset(), 1, run=tmp_path, **options)
     assert tiny.trainer().fit(tiny.dataset(), 1, **options) == [row]
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == row
-
-
-def test_in_a_save(tmp_path, monkeypatch):
-    save, wait = tf.train.CheckpointManager.save, Checkpoints.wait
-    saved, begun, awaited = [], threading.Event(), threading.Event()
-
-    def save_slowly(manager, checkpoint_number, options):
-        def hold(path):
-            if not saved:
-                _terminate()
-                begun.set()
-                awaited.wait(timeout=60)
-            saved.append(checkpoint_number)
-
-        options.experimental_write_callbacks.insert(0, hold)
-        path = save(manager, checkpoint_number, options=options)
-        begun.wait(timeout=60)
-        return path
-
-    def wait_and_tell(checkpoints):
-        awaited.set()
-        wait(checkpoints)
-
-    monkeypatch.setattr(tf.train.CheckpointManager, "save", save_slowly)
-    monkeypatch.setattr(Checkpoints, "wait", wait_and_tell)
-    options = {"checkpoint_every_steps": 5}
-    step = _fit_until_preempted(tmp_path, _slow(-1), **options)
-    # What is on its way is awaited, and nothing else is written.
-    assert saved == [step] == [5]
-    folder = tmp_path / "checkpoints"
-    assert ct.training.restore_model(folder, tiny.network())
-
-
-def test_a_second_signal_ends_at_once():
-    program = """
-        import time
-        import tensorflow as tf
-        from caltrain_tf.training.checkpoints import StopSignal
-
-        def hang():
-            print("hangs", flush=True)
-            time.sleep(10**6)
-            return 0
-
-        with StopSignal():
-            tf.function(lambda: tf.py_function(hang, [], tf.int32))()
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "hangs\n"
-        process.send_signal(signal.SIGTERM)
-        # It waits for TensorFlow, which never returns.
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=2)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=300) == 143
-    finally:
-        process.kill()
-        process.communicate()

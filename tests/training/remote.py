@@ -82,7 +82,6 @@ def train(device):
 def trace(hosts):
     """Traces what a TPU with a core on each host would run."""
     tpu = fake_tpu.TPU({host: [host] for host in hosts})
-    assert ct.training.describe(tpu) == "2 TPU cores on 2 hosts"
     places = []
 
     def host_part(epoch, context):

@@ -3,13 +3,12 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from caltrain_tf.training import describe, get_strategy, is_chief
+from caltrain_tf.training import get_strategy, is_chief
 from caltrain_tf.training.strategy import TrainingInput, evaluation_input
 
 
@@ -94,27 +93,6 @@ def test_tensorflow_without_tpu_kernels_says_so():
     with pytest.raises(ValueError, match="`tensorflow-tpu`") as seen:
         get_strategy(tpu="local")
     assert "Cause: " in str(seen.value)
-
-
-class _Gpus:
-    """What `describe` asks of a strategy, for devices that are not here."""
-
-    num_replicas_in_sync = 2
-    extended = types.SimpleNamespace(worker_devices=("/GPU:0", "/GPU:1"))
-
-
-def test_what_it_runs_on(two_replicas, monkeypatch):
-    cores = len(os.sched_getaffinity(0))
-    text = f"CPU, {cores} core{'s' if cores > 1 else ''}"
-    assert describe(get_strategy(num_gpus=0)) == text
-    assert describe(two_replicas) == f"{text}, as 2 devices"
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [1, 2])
-    monkeypatch.setattr(
-        tf.config.experimental,
-        "get_device_details",
-        lambda gpu: {"device_name": "NVIDIA A100"},
-    )
-    assert describe(_Gpus()) == "2 GPUs (NVIDIA A100)"
 
 
 @pytest.mark.parametrize("hidden", [True, False])
