@@ -376,21 +376,18 @@ def marginal_calibration_error(
 def check_bins(
     num_bins=15, norm=2, binning="equal_mass", estimator="bin", debias=False
 ):
-    """Returns plain options, without the last two if `estimator` is None."""
-    options = {
-        "num_bins": checks.count("num_bins", num_bins),
-        "norm": checks.choice("norm", norm, NORMS),
-        "binning": checks.choice("binning", binning, BINNINGS),
-    }
-    if estimator is not None:
-        options["estimator"] = checks.choice("estimator", estimator, ESTIMATORS)
-        options["debias"] = checks.flag("debias", debias)
-    if debias and (norm != 2 or estimator != "bin"):
+    """Returns the first three options as plain values."""
+    checks.choice("estimator", estimator, ESTIMATORS)
+    if checks.flag("debias", debias) and (norm != 2 or estimator != "bin"):
         raise ValueError(
             '`debias=True` is defined for `norm=2, estimator="bin"` only. '
             f"Received: norm={norm!r}, estimator={estimator!r}"
         )
-    return options
+    return {
+        "num_bins": checks.count("num_bins", num_bins),
+        "norm": checks.choice("norm", norm, NORMS),
+        "binning": checks.choice("binning", binning, BINNINGS),
+    }
 
 
 def inner_edges(confidence, num_bins, binning, weight=None):

@@ -3,9 +3,8 @@
 A stream cannot be sorted into bins of equal mass. It can be counted in cells so
 narrow that it hardly matters where in its cell a probability lies, and bins can
 be made of whole cells later. Of each cell four sums are kept: the mass, the
-hits, the probabilities (their distances from the centre of the cell, which are
-small numbers with small rounding errors), and the squared weights, from which
-the effective number of examples follows.
+hits, the excess of the probabilities over the hits, and the squared weights,
+from which the effective number of examples follows.
 """
 
 import math
@@ -25,8 +24,6 @@ NUM_CELLS = 2**12
 # cancel, so that each class needs fewer cells if there are more classes.
 MOST_CELLS = 2**16
 FEWEST_CELLS = 2**6
-# Bins of equal width need several cells only for the label estimator.
-CELLS_PER_BIN = 2**8
 # How far rounding may move the rank of an example.
 RANK_ROUNDING = 0.01
 # How far rounding may move a number of examples, relative to it.
@@ -39,12 +36,10 @@ class StreamingMetric(keras.metrics.Metric):
     """A metric whose state is an array of sums over the examples.
 
     A subclass defines what a batch adds (`batch_sums`) and the metric of the
-    sums (`value`). By default, this is the weighted mean of `row_values`.
+    sums (`result`). By default, this is the weighted mean of `row_values`.
 
-    The state also holds what rounding took from each sum (Kahan's summation): a
-    plain float32 sum stops growing at 16,777,216, and TPUs and JAX have no
-    float64 by default. Keras' callbacks read from `_direction` that lower is
-    better.
+    Sums are float32, since TPUs and JAX have no float64 by default. Keras'
+    callbacks read from `_direction` that lower is better.
     """
 
     _direction = "down"
@@ -73,13 +68,12 @@ class StreamingMetric(keras.metrics.Metric):
     def set_options(self, **options):
         """Keeps options as attributes and for `get_config`."""
         self._options |= options
-        for option, value in options.items():
-            setattr(self, option, value)
+        vars(self).update(options)
 
     def add_sums(self, *shape):
-        """Creates the state: sums of this shape, and what they have lost."""
+        """Creates the state."""
         self.sums = self.add_variable(
-            (2, *shape), "zeros", dtype="float32", name="sums"
+            shape, "zeros", dtype="float32", name="sums"
         )
 
     def update_state(self, y_true, y_pred, sample_weight=None):
@@ -102,7 +96,7 @@ class StreamingMetric(keras.metrics.Metric):
             sample_weight,
         )
         self.build_once(batch.num_classes)
-        self._add(self.batch_sums(batch))
+        self.sums.assign_add(self.batch_sums(batch))
 
     def build_once(self, num_classes):
         """Creates the state if it depends on the number of classes."""
@@ -115,13 +109,9 @@ class StreamingMetric(keras.metrics.Metric):
             [ops.sum(weight * self.row_values(batch)), ops.sum(weight)]
         )
 
-    def value(self, sums):
-        """Returns the metric of the sums over all examples; 0 without any."""
-        return ops.divide_no_nan(sums[0], sums[1])
-
     def result(self):
         """Returns the metric of all examples since the reset; 0 without any."""
-        return self.value(ops.convert_to_tensor(self.sums)[0])
+        return ops.divide_no_nan(self.sums[0], self.sums[1])
 
     def merge_state(self, metrics):
         """Adds the examples that other metrics of this kind have seen."""
@@ -134,16 +124,8 @@ class StreamingMetric(keras.metrics.Metric):
                     f"{self._options}. Received: {metric.get_config()}"
                 )
             if metric.sums is not None:  # It has seen a batch.
-                self.build_once(metric.sums.shape[1])
-                sums, lost = ops.unstack(metric.sums.value, num=2)
-                self._add(sums)
-                self._add(-lost)
-
-    def _add(self, values):
-        sums, lost = ops.unstack(ops.convert_to_tensor(self.sums), num=2)
-        values = values - lost
-        total = sums + values
-        self.sums.assign(ops.stack([total, (total - sums) - values]))
+                self.build_once(metric.sums.shape[0])
+                self.sums.assign_add(metric.sums.value)
 
     def get_config(self):
         """Returns the arguments of the constructor."""
@@ -230,31 +212,16 @@ class CellMetric(StreamingMetric):
 
     There are columns of probabilities `(n, columns)`: the confidence, or all
     classes. Each has cells of its own: narrow ones for bins of equal mass, and
-    whole bins or parts of them for bins of equal width.
+    the bins themselves if they have equal width.
     """
 
-    binning, estimator, debias = "equal_mass", "bin", False
+    binning, debias = "equal_mass", False
     shape = None
-
-    @property
-    def cells_per_bin(self):
-        """Number of cells in a bin of equal width."""
-        return 1 if self.estimator == "bin" else CELLS_PER_BIN
-
-    @property
-    def centres(self):
-        """The centres of the cells, float32 `(cells,)`."""
-        position = even_centres(self.sums.shape[-2])
-        if self.binning == "equal_width":
-            return position
-        smaller = (2 * np.minimum(position, 1 - position)) ** 4 / 2
-        return np.where(position < 0.5, smaller, 1 - smaller)
 
     def add_cells(self, num_columns, num_cells=NUM_CELLS):
         """Creates the sums of the cells, `(columns, cells, 4)`."""
-        if self.binning == "equal_width":
-            num_cells = self.num_bins * self.cells_per_bin
-        self.add_sums(num_columns, num_cells, 4)
+        is_narrow = self.binning == "equal_mass"
+        self.add_sums(num_columns, num_cells if is_narrow else self.num_bins, 4)
 
     def columns(self, batch):
         """Probabilities, and whether they came true, `(n, columns)`."""
@@ -263,46 +230,28 @@ class CellMetric(StreamingMetric):
     def batch_sums(self, batch):
         """Returns what the probabilities of a batch add to each cell."""
         values, outcomes = self.columns(batch)
-        num_cells = self.sums.shape[-2]
-        if self.binning == "equal_mass":
-            cells = narrow_cells(values, num_cells)
-        else:
-            cells = even_cells(values, self.num_bins, self.cells_per_bin)
+        num_cells = self.sums.shape[1]
+        is_narrow = self.binning == "equal_mass"
+        cells = (narrow_cells if is_narrow else even_cells)(values, num_cells)
         weight = ops.ones_like(values) * batch.sample_weight[:, None]
-        distance = values - ops.take(self.centres, cells)
-        terms = weight, weight * outcomes, weight * distance, weight * weight
+        excess = weight * (values - outcomes)
+        terms = weight, weight * outcomes, excess, weight * weight
         return sum_by(ops.stack(terms, axis=-1), cells, num_cells)
 
-    def total(self, sums):
-        """The cells with sums of probabilities in place of distances."""
-        mass, hits, distance, squares = ops.unstack(sums, num=4, axis=-1)
-        total = mass * self.centres + distance
-        return ops.stack([mass, hits, total, squares], axis=-1)
-
-    def errors(self, sums):
+    def errors(self):
         """sum_b w_b |conf_b - acc_b|^norm, or the largest gap, `(columns,)`."""
-        cells = self.total(sums)
+        bins = ops.convert_to_tensor(self.sums)
         if self.binning == "equal_mass":
-            index = equal_mass_bins(cells, self.num_bins)
-        else:
-            index = np.arange(cells.shape[1]) // self.cells_per_bin
-            index = ops.tile(index[None].astype("int32"), (cells.shape[0], 1))
-        bins = sum_by(
-            ops.transpose(cells, (1, 0, 2)), ops.transpose(index), self.num_bins
-        )
-        mass, hits, total, squares = ops.unstack(bins, num=4, axis=-1)
-        accuracy = ops.divide_no_nan(hits, mass)
-        gap = ops.divide_no_nan(total - hits, mass)
-        if self.estimator == "label":
-            # All examples of a cell are taken to have its mean confidence.
-            mass = cells[..., 0]
-            gap = ops.divide_no_nan(cells[..., 2], mass)
-            gap = gap - ops.take_along_axis(accuracy, index, axis=-1)
-        gap = ops.where(mass == 0, 0.0, ops.abs(gap))
+            index = ops.transpose(equal_mass_bins(bins, self.num_bins))
+            cells = ops.transpose(bins, (1, 0, 2))
+            bins = sum_by(cells, index, self.num_bins)
+        mass, hits, excess, squares = ops.unstack(bins, num=4, axis=-1)
+        gap = ops.abs(ops.divide_no_nan(excess, mass))
         if self.norm == math.inf:
             return ops.max(gap, axis=-1)
         powers = gap if self.norm == 1 else ops.square(gap)
         if self.debias:
+            accuracy = ops.divide_no_nan(hits, mass)
             examples = mass * ops.divide_no_nan(mass, squares)
             known = examples > binned.FEWEST_EXAMPLES
             bias = accuracy * (1.0 - accuracy)
@@ -326,7 +275,8 @@ class ExpectedCalibrationError(CellMetric):
     rounding.
 
     Args:
-        num_bins, norm, binning, estimator, debias: As in `calibration_error`.
+        num_bins, norm, binning, debias: As in `calibration_error`, of which
+            the estimator is `"bin"`.
         from_logits, name, dtype, multi_label, ignore_class: As in `BrierScore`.
 
     Example:
@@ -343,7 +293,6 @@ class ExpectedCalibrationError(CellMetric):
         num_bins=15,
         norm=2,
         binning="equal_mass",
-        estimator="bin",
         debias=False,
         from_logits=False,
         name="ece",
@@ -354,13 +303,14 @@ class ExpectedCalibrationError(CellMetric):
     ):
         super().__init__(from_logits, name, dtype, multi_label, ignore_class)
         self.set_options(
-            **binned.check_bins(num_bins, norm, binning, estimator, debias)
+            **binned.check_bins(num_bins, norm, binning, debias=debias),
+            debias=checks.flag("debias", debias),
         )
         self.add_cells(1)
 
-    def value(self, sums):
-        """Returns the error of the bins that are made of the cells."""
-        return root(self.errors(sums)[0], self.norm)
+    def result(self):
+        """Returns the metric of all examples since the reset; 0 without any."""
+        return root(self.errors()[0], self.norm)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -402,7 +352,7 @@ class MarginalCalibrationError(CellMetric):
     ):
         super().__init__(from_logits, name, dtype, multi_label, ignore_class)
         self.set_options(
-            **binned.check_bins(num_bins, norm, binning, None),
+            **binned.check_bins(num_bins, norm, binning),
             reduce=checks.choice("reduce", reduce, binned.REDUCTIONS),
         )
         self.num_classes = None
@@ -425,17 +375,15 @@ class MarginalCalibrationError(CellMetric):
         """All probabilities and labels."""
         return batch.probabilities(), batch.label_distribution()
 
-    def value(self, sums):
-        """Returns the error over all classes."""
-        errors = self.errors(sums)
+    def result(self):
+        """Returns the metric of all examples since the reset; 0 without any."""
+        if self.sums is None:
+            return ops.zeros(())
+        errors = self.errors()
         if self.norm == math.inf:
             return ops.max(errors)
         total = ops.mean(errors) if self.reduce == "mean" else ops.sum(errors)
         return root(total, self.norm)
-
-    def result(self):
-        """Returns the metric of all examples since the reset; 0 without any."""
-        return ops.zeros(()) if self.sums is None else super().result()
 
     def get_config(self):
         """Returns the arguments of the constructor."""
@@ -463,24 +411,22 @@ class KSError(CellMetric):
     default_name = "ks_error"
     shape = (1, NUM_CELLS, 4)
 
-    def value(self, sums):
-        """Returns the largest cumulated excess."""
-        mass, hits, total, _ = ops.unstack(self.total(sums)[0], num=4, axis=-1)
-        largest = ops.max(ops.abs(ops.cumsum(total - hits)))
+    def result(self):
+        """Returns the metric of all examples since the reset; 0 without any."""
+        mass, excess = self.sums[0, :, 0], self.sums[0, :, 2]
+        largest = ops.max(ops.abs(ops.cumsum(excess)))
         return ops.divide_no_nan(largest, ops.sum(mass))
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class SoftBinnedECE(StreamingMetric):
-    """`ct.losses.sb_ece` of all examples together, over a stream.
+    """`ct.losses.sb_ece` with `norm=2` of all examples, over a stream.
 
     The loss of a batch depends on which examples are in it; this metric is the
     value for all examples. It needs only a few sums for each bin.
 
     Args:
-        num_bins, temperature, norm, binning, root: As in the loss; but `norm`
-            must be 2 with `binning="label"`, since other powers are no sums
-            over a stream.
+        num_bins, temperature, binning, root: As in the loss.
         from_logits, name, dtype, multi_label, ignore_class: As in `BrierScore`.
 
     Example:
@@ -498,7 +444,6 @@ class SoftBinnedECE(StreamingMetric):
         self,
         num_bins=15,
         temperature=0.01,
-        norm=2,
         binning="label",
         root=True,
         from_logits=False,
@@ -508,71 +453,38 @@ class SoftBinnedECE(StreamingMetric):
         multi_label=False,
         ignore_class=None,
     ):
-        norm = checks.number("norm", norm, low=1, closed=True)
-        binning = checks.choice("binning", binning, binned.ESTIMATORS)
-        if binning == "label" and norm != 2:
-            raise ValueError(
-                '`norm` must be 2 with `binning="label"`: other powers are no '
-                f"sums over a stream. Received: norm={norm!r}"
-            )
         super().__init__(from_logits, name, dtype, multi_label, ignore_class)
         self.set_options(
             num_bins=checks.count("num_bins", num_bins),
             temperature=checks.number("temperature", temperature, low=0),
-            norm=norm,
-            binning=binning,
+            binning=checks.choice("binning", binning, binned.ESTIMATORS),
             root=checks.flag("root", root),
         )
-        # For each bin: mass, excess, and two moments of the distance of the
-        # confidences from its centre, since small numbers have small rounding
-        # errors; then the number of examples, which is the same for all bins.
-        self.add_sums(5, self.num_bins)
-        self._centres = even_centres(self.num_bins)
+        self.add_sums(4, self.num_bins)
 
     def batch_sums(self, batch):
-        """Returns what a batch adds to each bin."""
-        confidence = batch.confidence()
-        membership = soft_bins.soft_membership(
-            confidence, self.num_bins, self.temperature
+        """Returns mass, excess, and moments of the confidences of each bin."""
+        confidence = batch.confidence()[:, None]
+        membership = batch.sample_weight[:, None] * soft_bins.soft_membership(
+            confidence[:, 0], self.num_bins, self.temperature
         )
-        membership = membership * batch.sample_weight[:, None]
-        excess = confidence - batch.correctness()
-        distance = confidence[:, None] - self._centres
-        counts = ops.cast(batch.sample_weight != 0, "float32")
-        values = [
-            membership,
-            membership * excess[:, None],
-            membership * distance,
-            membership * ops.square(distance),
-            ops.ones_like(membership) * counts[:, None],
-        ]
-        return ops.stack([ops.sum(value, axis=0) for value in values])
+        excess = confidence - batch.correctness()[:, None]
+        # Moments about the centre of the bin have small rounding errors.
+        centres = (np.arange(self.num_bins) + 0.5) / self.num_bins
+        distance = confidence - centres.astype("float32")
+        terms = 1.0, excess, distance, ops.square(distance)
+        return ops.stack([ops.sum(membership * x, axis=0) for x in terms])
 
-    def value(self, sums):
-        """Returns the error (equations 11 and 12 of the paper)."""
-        mass, excess, distance, square, count = ops.unstack(sums, num=5)
-        total = ops.sum(mass)
-        # As in the loss, whose weights have a mean of 1.
-        smallest = ops.divide_no_nan(soft_bins.SMALLEST_MASS * total, count)
-        safe_mass = ops.maximum(mass, smallest)
-        scale = 1.0
-        if self.binning == "bin":
-            gap = ops.divide_no_nan(ops.abs(excess), safe_mass)
-            # A high power of a small gap would underflow.
-            scale = ops.max(gap)
-            powers = ops.power(ops.divide_no_nan(gap, scale), self.norm)
-        else:
+    def result(self):
+        """Returns the metric of all examples since the reset; 0 without any."""
+        mass, *moments = ops.unstack(ops.convert_to_tensor(self.sums), num=4)
+        gap, distance, square = (ops.divide_no_nan(x, mass) for x in moments)
+        powers = ops.square(gap)
+        if self.binning == "label":
             # The mean of (accuracy - c)^2 is (accuracy - mean)^2 + variance.
-            distance = ops.divide_no_nan(distance, mass)
-            variance = ops.divide_no_nan(square, mass) - ops.square(distance)
-            confidence = distance + self._centres
-            hits = mass * confidence - excess
-            gap = ops.divide_no_nan(hits, safe_mass) - confidence
-            powers = ops.square(gap) + ops.maximum(variance, 0.0)
-        mean = ops.divide_no_nan(ops.sum(mass * powers), total)
-        if self.root:
-            return ops.power(mean, 1.0 / self.norm) * scale
-        return mean * scale**self.norm
+            powers += ops.maximum(square - ops.square(distance), 0.0)
+        mean = ops.divide_no_nan(ops.sum(mass * powers), ops.sum(mass))
+        return ops.sqrt(mean) if self.root else mean
 
 
 def narrow_cells(values, num_cells):
@@ -580,34 +492,24 @@ def narrow_cells(values, num_cells):
     smaller = ops.maximum(ops.minimum(values, 1.0 - values), 0.0)
     position = 0.5 * ops.sqrt(ops.sqrt(2.0 * smaller))
     position = ops.where(values < 0.5, position, 1.0 - position)
-    return _index(position * num_cells, num_cells)
+    # NaN goes into the first cell, whose sums it makes NaN.
+    position = ops.where(ops.isnan(position), 0.0, position * num_cells)
+    return ops.cast(ops.minimum(position, num_cells - 1), "int32")
 
 
-def even_cells(values, num_bins, cells_per_bin):
-    """The cell of each value; no cell crosses the edge of a bin.
+def even_cells(values, num_cells):
+    """The cell of each probability; an edge belongs to the cell above it.
 
-    An edge belongs to the bin above it. A float32 is at least j/num_bins if it
-    is at least the smallest float32 that is not below j/num_bins.
+    A float32 is at least j/num_cells if it is at least the smallest float32
+    that is not below j/num_cells.
     """
-    exact = np.arange(1, num_bins) / num_bins
+    exact = np.arange(1, num_cells) / num_cells
     edges = exact.astype("float32")
     edges = np.where(edges < exact, np.nextafter(edges, np.float32(2)), edges)
-    bins = ops.zeros_like(values, dtype="int32")
+    cells = ops.zeros_like(values, dtype="int32")
     for edge in edges.tolist():
-        bins = bins + ops.cast(values >= edge, "int32")
-    within = values * num_bins - ops.cast(bins, "float32")
-    return bins * cells_per_bin + _index(within * cells_per_bin, cells_per_bin)
-
-
-def even_centres(num_cells):
-    """The centres of cells of equal width on [0, 1], float32 `(cells,)`."""
-    return ((np.arange(num_cells) + 0.5) / num_cells).astype("float32")
-
-
-def _index(position, num_cells):
-    # NaN goes into the first cell, whose sums it makes NaN.
-    position = ops.where(ops.isnan(position), 0.0, position)
-    return ops.cast(ops.clip(position, 0, num_cells - 1), "int32")
+        cells = cells + ops.cast(values >= edge, "int32")
+    return cells
 
 
 def sum_by(terms, index, num_segments):
