@@ -28,11 +28,10 @@ import pathlib
 import flags
 import numpy as np
 
-RUN_DIR = flags.DEFINE_string("run_dir", None, "Folder of a finished run.")
-OUTPUTS = flags.DEFINE_string(
-    "outputs", None, "An .npz file with a network's outputs."
-)
-OUTPUT_DIR = flags.DEFINE_string(
+FLAGS = flags.FLAGS
+flags.DEFINE_string("run_dir", None, "Folder of a finished run.")
+flags.DEFINE_string("outputs", None, "An .npz file with a network's outputs.")
+flags.DEFINE_string(
     "output_dir",
     None,
     "Folder of the results; by default `calibration` in the run's folder, or "
@@ -45,38 +44,24 @@ def read_run(folder):
     """The predictions of a run, `(logits, labels)` by split."""
     from caltrain_tf.experiments import prediction_files
 
-    predictions = pathlib.Path(folder) / "predictions"
-    if not predictions.is_dir():
-        raise ValueError(
-            "--run_dir must be the folder of a finished run, with "
-            f"predictions/. Received: {folder!r}"
-        )
     return {
-        split: prediction_files.load(predictions / f"{split}.npz")
+        split: prediction_files.load(f"{folder}/predictions/{split}.npz")
         for split in SPLITS
     }
 
 
 def read_outputs(path):
     """Pairs by split of a file, and whether they are probabilities."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # Of many kinds, by what the file is.
-        raise ValueError(
-            "--outputs must be an .npz file of arrays, as `numpy.savez` "
-            f"writes it. Received: {path!r}: {error}"
-        ) from error
+    from caltrain_tf import files
+
+    arrays = files.read_npz(path, "--outputs")
     from_probs = not any(name.endswith("logits") for name in arrays)
-    splits = SPLITS
-    if "corrupted_logits" in arrays:
-        splits = ("clean", "corrupted")
-    elif "labels" in arrays:
-        splits = ("",)
-    pairs = {}
-    for split in splits:
-        kinds = ("probs" if from_probs else "logits", "labels")
-        names = [f"{split}_{kind}".lstrip("_") for kind in kinds]
+
+    def pair(prefix):
+        names = (
+            prefix + ("probs" if from_probs else "logits"),
+            prefix + "labels",
+        )
         if missing := [name for name in names if name not in arrays]:
             raise ValueError(
                 "--outputs must have the arrays logits, or probs, and labels; "
@@ -84,15 +69,23 @@ def read_outputs(path):
                 f"Received: {path!r} with {', '.join(arrays)}, without "
                 f"{', '.join(missing)}"
             )
-        pairs[split] = [arrays[name] for name in names]
-        check(*pairs[split], names, from_probs, path)
-    if splits == ("",):
-        pairs = dict.fromkeys(SPLITS, pairs[""])
-    elif splits != SPLITS:
-        half = len(pairs["clean"][1]) // 2
-        pairs["calibration"] = [array[:half] for array in pairs["clean"]]
-        pairs["test"] = [array[half:] for array in pairs["clean"]]
-    return pairs, from_probs
+        found = [arrays[name] for name in names]
+        check(*found, names, from_probs, path)
+        return found
+
+    if "corrupted_logits" in arrays:
+        logits, labels = pair("clean_")
+        half = len(labels) // 2
+        splits = {
+            "calibration": (logits[:half], labels[:half]),
+            "test": (logits[half:], labels[half:]),
+            "corrupted": pair("corrupted_"),
+        }
+    elif "labels" in arrays:
+        splits = dict.fromkeys(SPLITS, pair(""))
+    else:
+        splits = {split: pair(f"{split}_") for split in SPLITS}
+    return splits, from_probs
 
 
 def check(predictions, labels, names, from_probs, path):
@@ -137,15 +130,15 @@ def main(_):
     import caltrain_tf as ct
     from caltrain_tf.experiments import measures, shift
 
-    if (RUN_DIR.value is None) == (OUTPUTS.value is None):
+    if (FLAGS.run_dir is None) == (FLAGS.outputs is None):
         raise ValueError("Pass either --run_dir or --outputs.")
-    if RUN_DIR.value is not None:
-        splits, from_probs = read_run(RUN_DIR.value), False
-        folder = pathlib.Path(RUN_DIR.value) / "calibration"
+    if FLAGS.run_dir is not None:
+        splits, from_probs = read_run(FLAGS.run_dir), False
+        folder = f"{FLAGS.run_dir}/calibration"
     else:
-        splits, from_probs = read_outputs(OUTPUTS.value)
-        folder = pathlib.Path(OUTPUTS.value).with_suffix("")
-    folder = pathlib.Path(OUTPUT_DIR.value or folder)
+        splits, from_probs = read_outputs(FLAGS.outputs)
+        folder = pathlib.Path(FLAGS.outputs).with_suffix("")
+    folder = pathlib.Path(FLAGS.output_dir or folder)
     found = ct.diagnose(*splits["test"], from_logits=not from_probs)
     calibrator = ct.posthoc.AutoCalibration(from_probs=from_probs)
     calibrator.fit(*splits["calibration"])

@@ -11,45 +11,43 @@ the shift benchmark. Files that are there are not computed again.
 """
 
 import inspect
-import io
 import itertools
 
 import flags
 import numpy as np
 
-MODEL = flags.DEFINE_string(
+FLAGS = flags.FLAGS
+flags.define("data_dir")
+flags.DEFINE_string(
     "model",
     None,
     "A `.keras` file of a model that takes pixels of 0 to 255, or a name of "
     "`keras.applications`, with its ImageNet weights.",
     required=True,
 )
-DATA = flags.DEFINE_string("data", "cifar10", "Data set; see `ct.data.get`.")
-flags.define("data_dir")
-OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir", None, "Folder of the embeddings.", required=True
-)
-IMAGE_SIZE = flags.DEFINE_integer(
+flags.DEFINE_string("data", "cifar10", "Data set; see `ct.data.get`.")
+flags.DEFINE_string("output_dir", None, "Folder of embeddings.", required=True)
+flags.DEFINE_integer(
     "image_size",
     224,
     "Size to which images are enlarged for a model of `keras.applications`.",
 )
-CORRUPTED_DIR = flags.DEFINE_string(
+flags.DEFINE_string(
     "corrupted_dir", None, "Folder of published corrupted sets."
 )
-CORRUPTIONS = flags.DEFINE_list(
+flags.DEFINE_list(
     "corruptions", None, "Corruptions; all 15 by default, `none` for none."
 )
 flags.define_integers("severities", "1,2,3,4,5", "Severities.")
-NUM_EXAMPLES = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "num_examples", None, "Number of examples of each corrupted set."
 )
-GENERATED = flags.DEFINE_bool(
+flags.DEFINE_bool(
     "generated",
     False,
     "Whether to generate the corrupted sets instead of reading published ones.",
 )
-BATCH_SIZE = flags.DEFINE_integer("batch_size", 100, "Batch size.")
+flags.DEFINE_integer("batch_size", 100, "Batch size.")
 
 
 def main(_):
@@ -57,36 +55,32 @@ def main(_):
     import caltrain_tf as ct
     from caltrain_tf import files
 
-    folder = files.as_path(OUTPUT_DIR.value)
-    data_dir, severities = flags.FLAGS.data_dir, flags.FLAGS.severities
-    data = ct.data.get(DATA.value, data_dir, dtype="uint8")
+    folder, batch_size = files.as_path(FLAGS.output_dir), FLAGS.batch_size
+    data = ct.data.get(FLAGS.data, FLAGS.data_dir, dtype="uint8")
     sets = {
-        split: (data.eval_batches(split, BATCH_SIZE.value), size)
+        split: (data.eval_batches(split, batch_size), size)
         for split, size in data.num_examples.items()
     }
-    names = CORRUPTIONS.value or ct.data.corruptions.NAMES
+    names = FLAGS.corruptions or ct.data.corruptions.NAMES
     if names != ["none"]:
         shifted = ct.data.shifted_sets(
             data,
-            corrupted_dir=CORRUPTED_DIR.value,
-            data_dir=data_dir,
-            generated=GENERATED.value,
+            corrupted_dir=FLAGS.corrupted_dir,
+            data_dir=FLAGS.data_dir,
+            generated=FLAGS.generated,
             names=names,
-            severities=severities,
+            severities=FLAGS.severities,
         )
-        most = shifted.num_examples
-        for name, severity in itertools.product(names, severities):
-            sets[f"{name}_{severity}"] = (
-                shifted.batches(name, severity, BATCH_SIZE.value),
-                min(NUM_EXAMPLES.value or most, most),
-            )
+        size = shifted.num_examples
+        size = min(FLAGS.num_examples or size, size)
+        for name, severity in itertools.product(names, FLAGS.severities):
+            batches = shifted.batches(name, severity, batch_size)
+            sets[f"{name}_{severity}"] = batches, size
     missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
-    embed = load(MODEL.value) if missing else None
+    embed = load(FLAGS.model) if missing else None
     for name in missing:
-        content = io.BytesIO()
         x, y = embeddings(embed, *sets[name], name)
-        np.savez(content, x=x, y=y)
-        files.write_bytes(folder / f"{name}.npz", content.getvalue())
+        files.write_npz(folder / f"{name}.npz", x=x, y=y)
     print(f"{len(sets)} sets in {folder}, {len(missing)} of them new")
 
 
@@ -110,7 +104,7 @@ def load(name):
         model = getattr(module, name)(include_top=False, pooling="avg")
 
         def prepare(x):
-            size = IMAGE_SIZE.value, IMAGE_SIZE.value
+            size = FLAGS.image_size, FLAGS.image_size
             return module.preprocess_input(tf.image.resize(x, size))
 
     @tf.function
@@ -124,16 +118,12 @@ def embeddings(embed, batches, size, name):
     """Returns the embeddings and class ids of the first `size` examples."""
     import tqdm
 
-    x, y = [], []
-    with tqdm.tqdm(total=size, desc=name, unit="images") as progress:
-        for images, labels, weight in batches:
-            if progress.n >= size:
-                break
-            count = min(int(np.sum(weight)), size - progress.n)
-            x.append(embed(images).numpy()[:count])
-            y.append(labels.numpy()[:count])
-            progress.update(count)
-    return np.concatenate(x), np.concatenate(y)
+    batches = batches.take(-(-size // FLAGS.batch_size))
+    pairs = [
+        (embed(images).numpy(), labels.numpy())
+        for images, labels, _ in tqdm.tqdm(batches, name, unit="batch")
+    ]
+    return [np.concatenate(part)[:size] for part in zip(*pairs, strict=True)]
 
 
 if __name__ == "__main__":

@@ -27,9 +27,6 @@ flags.DEFINE_bool(
     False,
     "Whether to generate the sets instead of reading published ones.",
 )
-flags.DEFINE_string(
-    "frost_dir", None, "Folder of frost photographs for generated sets."
-)
 flags.DEFINE_list(
     "corruptions", None, "Corruptions to evaluate; all 15 by default."
 )
@@ -66,7 +63,6 @@ def main(_):
             run_dir,
             FLAGS.data_dir,
             corrupted_dir=FLAGS.corrupted_dir,
-            frost_dir=FLAGS.frost_dir,
             batch_size=FLAGS.batch_size,
             keep_predictions=FLAGS.keep_predictions,
             strategy=strategy,

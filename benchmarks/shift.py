@@ -21,7 +21,6 @@ import keras
 import numpy as np
 
 import caltrain_tf as ct
-from caltrain_tf.data import shifted
 
 BATCH_SIZE = 256
 TURNS = 3
@@ -112,7 +111,7 @@ def main():
         severities = ct.data.corruptions.SEVERITIES
         np.save(f"{folder}/fog.npy", np.concatenate([images] * len(severities)))
         np.save(f"{folder}/labels.npy", np.tile(labels, len(severities)))
-        stored = shifted.PublishedArrays(data, folder)
+        stored = ct.data.shifted_sets(data, corrupted_dir=folder, names=["fog"])
         row("stored", stored, [("fog", level) for level in severities])
 
 

@@ -4,8 +4,10 @@ Every path becomes an `etils.epath.Path`, which has the methods of
 `pathlib.Path`.
 """
 
+import io
 import os
 
+import numpy as np
 from etils import epath
 from etils.epath import backend, gpath
 
@@ -63,3 +65,24 @@ def write_text(path, text):
         ('whole', ['notes.txt'])
     """
     write_bytes(path, text.encode())
+
+
+def read_npz(path, name="`path`"):
+    """Returns the arrays of an `.npz` file as a dictionary."""
+    # A file that cannot be read just now is not damaged.
+    content = io.BytesIO(as_path(path).read_bytes())
+    try:
+        with np.load(content) as arrays:
+            return dict(arrays)
+    except Exception as error:  # Of many kinds, by what is damaged.
+        raise ValueError(
+            f"{name} must be an .npz file of arrays, as `numpy.savez` "
+            f"writes it: {error}. Received: {os.fspath(path)!r}"
+        ) from error
+
+
+def write_npz(path, **arrays):
+    """Writes arrays as an `.npz` file, as `write_bytes` does."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_bytes(path, content.getvalue())

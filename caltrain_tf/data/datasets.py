@@ -1,17 +1,16 @@
 """Data sets by name: where their examples come from, and their splits."""
 
 import dataclasses
-import difflib
 import functools
 import os
 import re
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from caltrain_tf import checks, files
 from caltrain_tf.data import imagenet
 from caltrain_tf.data.pipeline import ImageData, InMemoryImages
 
@@ -111,18 +110,14 @@ def get(
     | `npz:PATH`, `PATH.npz` | 90% of `x_train` | 10% | `x_test` |
     | `npz:FOLDER` | `train.npz` | `calibration.npz` | `test.npz` |
 
-    - Data sets of TensorFlow Datasets: without `test`, `validation` is used;
-      without either, `train` is divided into 80%, 10% and 10%. JPEG images of
-      different sizes are cropped like those of `imagenet`.
-    - Folders have `PATH/train/<class>/*` and `PATH/test/<class>/*`, as
-      `keras.utils.image_dataset_from_directory` reads them; or
-      `PATH/<class>/*`, divided into 80%, 10% and 10%. Images are resized to
-      `image_size` and kept in memory.
-    - Files have `x_train`, `y_train`, `x_test` and `y_test`, like those of
-      `keras.datasets`; or `images` and `labels`, divided into 80%, 10% and 10%.
-      Images are uint8 `(N, height, width, 3)`, without the last axis if they
-      are grey; or float32 embeddings `(N, size)`, which the network gets as
-      they are. Labels are class ids `(N,)`.
+    - Without a `test` split, `validation` is used; without either, `train` is
+      divided into 80%, 10% and 10%. Images in JPEG of different sizes are
+      cropped like those of `imagenet`.
+    - Folders have `<class>/*`, in `PATH/train` and `PATH/test` or in `PATH`
+      alone. Images are resized to `image_size` and kept in memory.
+    - Files have `x_train`, `y_train`, `x_test` and `y_test`, or `images` and
+      `labels`: uint8 images `(N, height, width, 3)`, without the last axis if
+      they are grey, or float32 embeddings `(N, size)`; and class ids `(N,)`.
     - Folders of `baselines/embed.py` have a file of `x` and `y` for each split.
 
     Examples of folders and files are put into a fixed order that spreads the
@@ -131,8 +126,7 @@ def get(
 
     Args:
         name: One of the names above.
-        data_dir: The folder of TensorFlow Datasets; the default folder of
-            TensorFlow Datasets when not given. Nothing is ever downloaded.
+        data_dir: The folder of TensorFlow Datasets. Nothing is ever downloaded.
         train_split: Another training split, in the syntax of TensorFlow
             Datasets, such as `"train[:10000]"`, which may not overlap the
             others.
@@ -140,8 +134,8 @@ def get(
             `imagenet`. Required if the stored images have different sizes.
         augment: Whether training images are shifted and mirrored. It must be
             true for JPEG images that are cropped.
-        dtype: Data type of the images: `"float32"`, `"bfloat16"`, or `"uint8"`
-            for images that are not normalised; see `ImageData`.
+        dtype: `"float32"`, or `"uint8"` for pixels that are not normalised;
+            see `ImageData`.
 
     Returns:
         An `ImageData`.
@@ -157,37 +151,36 @@ def get(
     """
     kind, _, path = str(name).partition(":")
     if name == "digits":
-        source = _digits()
+        spec, sizes, read = _digits()
     elif kind == "folder":
-        source = _folder(path, image_size)
+        spec, sizes, read = _folder(path, image_size)
     elif kind == "npz" or str(name).endswith(".npz"):
-        source = _npz(str(name).removeprefix("npz:"))
+        spec, sizes, read = _npz(str(name).removeprefix("npz:"))
     else:
-        source = _tensorflow_datasets(name, data_dir, image_size)
-    spec = source.spec
+        spec, sizes, read = _stored(name, data_dir, image_size, augment)
     if image_size not in (None, spec.image_shape[0]):
         raise ValueError(
             "`image_size` must be at least 1, and is for 'imagenet', folders "
             "and other images of different sizes only. "
             f"Received: image_size={image_size!r} for {name!r}"
         )
-    if source.is_cropped and not augment:
-        raise ValueError(
-            f"`augment` must be true for {name!r}, whose training images "
-            f"are random crops. Received: augment={augment!r}"
-        )
     splits = {**spec.splits, "train": train_split or spec.splits["train"]}
-    parts = {
-        split: parse_split(text, source.sizes) for split, text in splits.items()
-    }
+    parts = {split: parse_split(text, sizes) for split, text in splits.items()}
+    train = parts["train"]
     for split in ("calibration", "test"):
-        _check_disjoint(parts["train"], parts[split], split)
+        start = max(train.start, parts[split].start)
+        stop = min(train.stop, parts[split].stop)
+        if train.stored == parts[split].stored and start < stop:
+            raise ValueError(
+                f"`train_split` must share no example with the {split} split, "
+                f"{parts[split]}. Received: train_split={train}"
+            )
     augmentation = (spec.max_shift, spec.flip) if augment else ()
 
     @functools.cache
     def load(part):
-        examples = source.load(part)
-        if source.is_cropped:
+        examples = read(part)
+        if isinstance(examples, imagenet.JpegRecords):
             return examples
         return InMemoryImages(*examples, *augmentation)
 
@@ -213,15 +206,14 @@ class ArrayData(ImageData):
     """
 
     def __init__(self, name, splits, preprocess=None):
-        source = _of_arrays(
-            {
-                split: _checked(images, labels, f"`splits[{split!r}]`")
-                for split, (images, labels) in splits.items()
-            }
-        )
-        parts = {split: Part(split, 0, n) for split, n in source.sizes.items()}
-        load = functools.cache(lambda part: InMemoryImages(*source.load(part)))
-        super().__init__(name, source.spec, load, parts)
+        arrays = {
+            split: _checked(images, labels, f"`splits[{split!r}]`")
+            for split, (images, labels) in splits.items()
+        }
+        spec, sizes, read = _in_memory(arrays)
+        parts = {split: Part(split, 0, size) for split, size in sizes.items()}
+        load = functools.cache(lambda part: InMemoryImages(*read(part)))
+        super().__init__(name, spec, load, parts)
         self._preprocess = preprocess or _to_unit
 
     def _finish(self, images):
@@ -254,14 +246,11 @@ class Part(NamedTuple):
 def parse_split(split, sizes):
     """Parses a split in the syntax of TensorFlow Datasets.
 
-    Percentages are rounded to the nearest example; `sizes` has the number of
-    examples of each stored split.
-
     Example:
         >>> parse_split("train[90%:]", {"train": 50000})
         Part(stored='train', start=45000, stop=50000)
     """
-    match = re.fullmatch(r"(\w+)(?:\[(-?\w+%?)?:(-?\w+%?)?\])?", split)
+    match = re.fullmatch(r"(\w+)(?:\[(-?[\d_]+%?)?:(-?[\d_]+%?)?\])?", split)
     stored, *ends = match.groups() if match else (None, None, None)
     size = sizes.get(stored, 0)
 
@@ -273,10 +262,7 @@ def parse_split(split, sizes):
             place = round(place * size / 100)
         return place + size if place < 0 else place
 
-    try:
-        part = Part(stored, *map(position, ends, (0, size)))
-    except ValueError:
-        part = Part(stored, 0, 0)
+    part = Part(stored, *map(position, ends, (0, size)))
     if not 0 <= part.start < part.stop <= size:
         raise ValueError(
             "A split must be such as 'train', 'train[:10000]' or 'train[90%:]' "
@@ -285,38 +271,26 @@ def parse_split(split, sizes):
     return part
 
 
-def _check_disjoint(train, other, name):
-    is_apart = train.stop <= other.start or other.stop <= train.start
-    if train.stored == other.stored and not is_apart:
-        raise ValueError(
-            f"`train_split` must share no example with the {name} split, "
-            f"{other}. Received: train_split={train}"
-        )
+# The splits of your own data; the training set comes first.
+_STORED = ("train", "calibration", "validation", "test")
+
+# The sources below return the `Spec` of a data set, the number of examples of
+# each stored split, and a function from a `Part` to images and labels, or to
+# `JpegRecords`.
 
 
-class Source(NamedTuple):
-    """The examples of a data set."""
-
-    spec: Spec
-    # The number of examples of each stored split.
-    sizes: Mapping[str, int]
-    # From a `Part` to images and labels, or to `JpegRecords` if `is_cropped`.
-    load: Callable
-    is_cropped: bool = False
-
-
-def _of_arrays(arrays, spec=None):
-    """Returns images in memory, from (images, labels) of each stored split."""
+def _in_memory(arrays, spec=None):
+    """Returns a source of (images, labels) of each stored split."""
     sizes = {split: len(labels) for split, (_, labels) in arrays.items()}
     if spec is None:
         images = next(iter(arrays.values()))[0]
         largest = max(int(labels.max()) for _, labels in arrays.values())
         spec = _own_spec(1 + largest, images.shape[1:], sizes)
 
-    def load(part):
+    def read(part):
         return [x[part.start : part.stop] for x in arrays[part.stored]]
 
-    return Source(spec, sizes, load)
+    return spec, sizes, read
 
 
 def _own_spec(num_classes, shape, sizes):
@@ -359,11 +333,7 @@ def _checked(images, labels, where):
     # Labels of `keras.datasets`, such as CIFAR, have shape (N, 1).
     if labels.shape == (len(images), 1):
         labels = labels[:, 0]
-    is_image = (
-        images.dtype == np.uint8
-        and images.ndim == 4
-        and images.shape[-1] in (1, 3)
-    )
+    is_image = images.dtype == np.uint8 and images.shape[3:] in ((1,), (3,))
     if (
         not (is_image or is_embedding)
         or labels.shape != images.shape[:1]
@@ -385,19 +355,16 @@ def _digits():
     """Returns the 1,797 8 x 8 digits of scikit-learn, enlarged."""
     from sklearn.datasets import load_digits
 
-    spec = SPECS["digits"]
     pixels, labels = load_digits(return_X_y=True)
     with tf.device("CPU:0"):
-        images = tf.image.resize(
-            pixels.reshape(-1, 8, 8, 1) * (255 / 16), spec.image_shape[:2]
-        )
-        images = tf.cast(tf.round(images), tf.uint8)
+        images = pixels.reshape(-1, 8, 8, 1) * (255 / 16)
+        images = tf.cast(tf.round(tf.image.resize(images, (32, 32))), tf.uint8)
         images = tf.repeat(images, 3, axis=-1).numpy()
     images, labels = _spread_classes(images, labels)
     # A third for testing, because the ECE of fewer images is mostly noise.
     parts = {"train": slice(None, -600), "test": slice(-600, None)}
     arrays = {split: (images[at], labels[at]) for split, at in parts.items()}
-    return _of_arrays(arrays, spec)
+    return _in_memory(arrays, SPECS["digits"])
 
 
 def _folder(path, image_size):
@@ -409,16 +376,9 @@ def _folder(path, image_size):
             "`name` must be 'folder:' and a folder of images by class. "
             f"Received: name='folder:{path}'"
         )
-    if image_size is None:
-        raise ValueError(
-            "`image_size` must be given for a folder of images. "
-            "Received: image_size=None"
-        )
-    folders = {
-        split: os.path.join(path, split)
-        for split in ("train", "calibration", "validation", "test")
-        if os.path.isdir(os.path.join(path, split))
-    }
+    _require_size(image_size, f"folder:{path}")
+    folders = {split: os.path.join(path, split) for split in _STORED}
+    folders = {split: x for split, x in folders.items() if os.path.isdir(x)}
     if "train" not in folders:
         folders = {"train": path}
     arrays, classes = {}, None
@@ -436,56 +396,51 @@ def _folder(path, image_size):
         images, labels = zip(*dataset.as_numpy_iterator(), strict=True)
         images = np.clip(np.round(np.stack(images)), 0, 255).astype(np.uint8)
         arrays[split] = _spread_classes(images, np.array(labels))
-    return _of_arrays(arrays)
+    return _in_memory(arrays)
 
 
-def read_npz(path):
-    """Returns the arrays of an `.npz` file as a dictionary."""
-    try:
-        with open(path, "rb") as file, np.load(file) as stored:
-            return dict(stored)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+def _require_size(image_size, name):
+    if image_size is None:
         raise ValueError(
-            f"`name` must be an .npz file of arrays: {error}. "
-            f"Received: {path!r}"
-        ) from error
+            f"`image_size` must be given for {name!r}, whose images are of "
+            "different sizes. Received: image_size=None"
+        )
 
 
 def _npz(path):
     """Returns the arrays of an `.npz` file, or of a folder of them."""
-    if os.path.isdir(path):
+    path = files.as_path(path)
+    is_folder = path.is_dir()
+    if is_folder:
         arrays = {
             f"{name}_{split}": array
             for split in ("train", "calibration", "test")
-            for name, array in read_npz(f"{path}/{split}.npz").items()
+            for name, array in files.read_npz(path / f"{split}.npz").items()
         }
     else:
-        arrays = read_npz(path)
+        arrays = files.read_npz(path)
     pairs = {"train": ("images", "labels")}
     if "x_train" in arrays:
-        pairs = {
-            split: (f"x_{split}", f"y_{split}")
-            for split in ("train", "calibration", "validation", "test")
-            if f"x_{split}" in arrays
-        }
+        pairs = {x: (f"x_{x}", f"y_{x}") for x in _STORED if f"x_{x}" in arrays}
     splits = {}
     for split, (x, y) in pairs.items():
         if x not in arrays or y not in arrays:
             raise ValueError(
                 "An .npz file must hold 'images' and 'labels', or 'x_train', "
                 f"'y_train', 'x_test' and 'y_test'. Received: {list(arrays)} "
-                f"in {path!r}"
+                f"in {str(path)!r}"
             )
-        where = f"`{x}` and `{y}` of {path!r}"
+        where = f"`{x}` and `{y}` of {str(path)!r}"
         splits[split] = _checked(arrays[x], arrays[y], where)
-        if not os.path.isdir(path):
+        if not is_folder:
             splits[split] = _spread_classes(*splits[split])
-    return _of_arrays(splits)
+    return _in_memory(splits)
 
 
-def _tensorflow_datasets(name, data_dir, image_size):
+def _stored(name, data_dir, image_size, augment):
     """Returns a stored data set of TensorFlow Datasets, without downloads."""
-    tfds = import_tfds()
+    import tensorflow_datasets as tfds
+
     spec = SPECS.get(name)
     tfds_name = spec.tfds_name if spec else str(name)
     try:
@@ -493,7 +448,18 @@ def _tensorflow_datasets(name, data_dir, image_size):
             tfds_name, data_dir=data_dir
         )
     except (tfds.core.DatasetNotFoundError, ValueError) as error:
-        raise _not_found(name, tfds_name, data_dir) from error
+        where = data_dir or "~/tensorflow_datasets"
+        if spec is None:
+            others = f"a data set of TensorFlow Datasets in {where}"
+            checks.choice(
+                "name", name, (*SPECS, "folder:PATH", "npz:PATH", others)
+            )
+        raise FileNotFoundError(
+            f"No data of {name!r} in {where}. To get them, run `tfds build "
+            f"{tfds_name} --data_dir={where}`, and pass that folder as "
+            "`data_dir`. The data set 'digits' is embedded and "
+            f"needs none. Received: data_dir={data_dir!r}"
+        ) from error
     splits, features = builder.info.splits, builder.info.features
     sizes = {split: info.num_examples for split, info in splits.items()}
     image, label = builder.info.supervised_keys or ("image", "label")
@@ -511,18 +477,20 @@ def _tensorflow_datasets(name, data_dir, image_size):
     is_cropped = name == "imagenet" or (
         features[image].encoding_format == "jpeg" and not has_one_size
     )
+    if is_cropped and not augment:
+        raise ValueError(
+            f"`augment` must be true for {name!r}, whose training images "
+            f"are random crops. Received: augment={augment!r}"
+        )
     if is_cropped or not has_one_size:
-        if spec is None and image_size is None:
-            raise ValueError(
-                f"`image_size` must be given for {name!r}, whose images are "
-                "of different sizes. Received: image_size=None"
-            )
-        shape = [image_size or spec.image_shape[0]] * 2
+        image_size = image_size or (spec and spec.image_shape[0])
+        _require_size(image_size, name)
+        shape = [image_size] * 2
     if spec is None:
         spec = _own_spec(features[label].num_classes, (*shape, 3), sizes)
     spec = dataclasses.replace(spec, image_shape=(*shape, 3))
 
-    def load(part):
+    def read(part):
         def example(features):
             pixels = features[image]
             if not has_one_size:
@@ -546,37 +514,7 @@ def _tensorflow_datasets(name, data_dir, image_size):
             example = features.deserialize_example(record, decoders=decoders)
             return example[image], example[label]
 
-        files = imagenet.record_files(splits[str(part)])
-        return imagenet.JpegRecords(files, parse, shape[0])
+        stored = imagenet.record_files(splits[str(part)])
+        return imagenet.JpegRecords(stored, parse, shape[0])
 
-    return Source(spec, sizes, open_records if is_cropped else load, is_cropped)
-
-
-def import_tfds():
-    """Returns the module `tensorflow_datasets`."""
-    try:
-        import tensorflow_datasets
-    except ImportError as error:
-        raise ImportError(
-            "This data set needs TensorFlow Datasets. "
-            'Run `pip install "caltrain_tf[baselines]"`.'
-        ) from error
-    return tensorflow_datasets
-
-
-def _not_found(name, tfds_name, data_dir):
-    where = data_dir or "~/tensorflow_datasets"
-    if name in SPECS:
-        return FileNotFoundError(
-            f"No data of {name!r} in {where}. To get them, run `tfds build "
-            f"{tfds_name} --data_dir={where}`, and pass that folder as "
-            "`data_dir`. The data set 'digits' is embedded and "
-            f"needs none. Received: data_dir={data_dir!r}"
-        )
-    near = difflib.get_close_matches(str(name), SPECS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return ValueError(
-        f"`name` must be one of {tuple(SPECS)}, 'folder:PATH', 'npz:PATH' or "
-        f"a data set of TensorFlow Datasets that is in {where}.{hint} "
-        f"Received: name={name!r}"
-    )
+    return spec, sizes, open_records if is_cropped else read

@@ -11,16 +11,13 @@ import os
 import numpy as np
 import tensorflow as tf
 
-# Side of an evaluation crop as a fraction of the shorter side: 224 of 256
-# pixels.
-_CENTRAL_FRACTION = 7 / 8
 # Decoding takes most of the time, and TensorFlow uses at most 16 cores by
 # default.
 _NUM_CORES = os.cpu_count()
-# Number of examples in the shuffle buffer: about 900 MB of ImageNet.
+# Examples in the shuffle buffer: about 900 MB of ImageNet.
 _BUFFER_SIZE = 8192
-# Number of examples after which the buffer is emptied and filled again, and
-# which an epoch that starts at a later step may have to read first.
+# Examples after which the buffer is emptied and filled again, and which an
+# epoch that starts at a later step may have to read first.
 _BLOCK_SIZE = 8 * _BUFFER_SIZE
 
 
@@ -38,11 +35,8 @@ class StoredImages:
         self._decode = decode
 
     def eval_batches(self, batch_size, shard):
-        """Returns a dataset of (images, labels, places).
-
-        Each host reads one of `count` consecutive parts of the examples. Black
-        images, whose place is the number of examples, fill up the last ones.
-        """
+        """Returns a dataset of (images, labels, places)."""
+        # Each host reads one of `count` consecutive parts of the examples.
         index, count = shard
         rows = batch_size // count
         share = rows * -(-self.size // batch_size)
@@ -54,6 +48,7 @@ class StoredImages:
 
         dataset = self._read(start, stop)
         dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
+        # Black images behind the last example fill up the last batches.
         image = dataset.element_spec[0]
         black = tf.zeros(image.shape, image.dtype), 0, np.int64(self.size)
         padding = tf.data.Dataset.from_tensors(black)
@@ -128,10 +123,10 @@ def record_files(split):
 
 
 def read_records(files, start, stop):
-    """Returns (place, record) of the examples from start to stop.
+    """Returns (place, record) of examples, in TensorFlow Datasets' order.
 
     `files` is a list of (path, skip, take): of each record file, `take`
-    examples after the first `skip`. The order is that of TensorFlow Datasets.
+    examples after the first `skip`.
     """
     return _read(_cut(_columns(files), start, stop))
 
@@ -153,9 +148,8 @@ def _cut(columns, start, stop):
 
 def _read(columns):
     def records(path, place, skip, take):
-        return (
-            tf.data.TFRecordDataset(path).skip(skip).take(take).enumerate(place)
-        )
+        records = tf.data.TFRecordDataset(path).skip(skip).take(take)
+        return records.enumerate(place)
 
     return tf.data.Dataset.from_tensor_slices(tuple(columns)).interleave(
         records,
@@ -169,9 +163,8 @@ def _read(columns):
 def random_crop(encoded, size, seed):
     """Decodes a random crop of an image and mirrors it with probability 1/2.
 
-    The crop has 8 to 100% of the image's area and an aspect ratio of 3/4 to
-    4/3, and is resized to uint8 `(size, size, 3)`. If ten attempts find no such
-    crop, as in very long images, the result is `central_crop`.
+    If ten attempts find no such crop, as in very long images, the result is
+    `central_crop`.
     """
     shape = tf.image.extract_jpeg_shape(encoded)
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -204,14 +197,14 @@ def central_crop(encoded, size):
 def central_window(shape):
     """Returns the top, left, height and width of `central_crop`."""
     shorter = tf.cast(tf.minimum(shape[0], shape[1]), tf.float32)
-    side = tf.maximum(tf.cast(shorter * _CENTRAL_FRACTION, tf.int32), 1)
+    side = tf.maximum(tf.cast(shorter * (7 / 8), tf.int32), 1)
     return tf.stack(
         [(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side]
     )
 
 
 def resize(image, shape):
-    """Resizes an image of any size to uint8 of `shape`, by bicubic splines."""
+    """Resizes an image to uint8 of `shape`, by bicubic splines."""
     image = tf.image.resize(image, shape[:2], method="bicubic")
     # Bicubic interpolation overshoots at edges.
     image = tf.clip_by_value(tf.round(image), 0, 255)

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from caltrain_tf import checks
 
-_DTYPES = ("float32", "bfloat16", "uint8")
 # Batches prefetched while the network runs; more would only use memory.
 _EVAL_BATCHES_AHEAD = 2
 
@@ -20,22 +19,16 @@ _EVAL_BATCHES_AHEAD = 2
 class ImageData:
     """Batches of a data set's train, calibration and test splits.
 
-    `caltrain_tf.data.get` returns such an object. Images are normalised, or
-    pixels if `dtype` is `"uint8"`, which take a fourth of the bytes; the
-    network then normalises them on its device with
-    `keras.layers.Rescaling(**data.rescaling, dtype="float32")`.
+    `caltrain_tf.data.get` returns such an object. Images are float32 and
+    normalised, or pixels if `dtype` is `"uint8"`, which take a fourth of the
+    bytes; the network then normalises them on its device with
+    `keras.layers.Rescaling(**data.rescaling, dtype="float32")`. Embeddings are
+    float32 and not normalised.
 
     `load` is a function from a `Part` to its examples, `InMemoryImages` or
-    `JpegRecords`, and `parts` has the `Part` of each split.
-
-    Attributes:
-        name: The data set's name.
-        num_classes: The number of classes.
-        image_shape: (height, width, channels), or (size,) of embeddings, which
-            are float32 and not normalised.
-        mean: Mean of each channel, for pixels in [0, 1].
-        std: Standard deviation of each channel.
-        dtype: Data type of the images.
+    `JpegRecords`, and `parts` has the `Part` of each split. `spec` sets the
+    attributes `num_classes`, `image_shape`, (height, width, channels) or
+    (size,), and the `mean` and `std` of each channel for pixels in [0, 1].
     """
 
     def __init__(self, name, spec, load, parts, dtype="float32"):
@@ -43,9 +36,7 @@ class ImageData:
         self.num_classes = spec.num_classes
         self.image_shape = spec.image_shape
         self.mean, self.std = spec.mean, spec.std
-        self.dtype = checks.choice("dtype", dtype, _DTYPES)
-        if self.is_embedded:
-            self.dtype = "float32"
+        self.dtype = checks.choice("dtype", dtype, ("float32", "uint8"))
         self._load = load
         self._parts = parts
 
@@ -80,8 +71,7 @@ class ImageData:
         """Returns the shuffled and augmented batches of one epoch.
 
         An example is in at most one batch of an epoch. Those that do not fill
-        the last batch, fewer than `batch_size`, are left out; they are others
-        in every epoch.
+        the last batch are left out; they are others in every epoch.
 
         Args:
             batch_size: Size of the global batch.
@@ -90,13 +80,10 @@ class ImageData:
             first_step: The step of the epoch to start at; the images of the
                 steps before it are not decoded.
             shard: (index, count): only the part of each global batch that
-                belongs to process `index` of `count` is returned. The global
-                batch of images in memory is the same for any count; the order
-                of images in record files depends on it.
+                belongs to process `index` of `count` is returned.
 
         Returns:
-            A `tf.data.Dataset` of (image, label): images of the data set's
-            dtype, and int32 class ids.
+            A `tf.data.Dataset` of images and int32 class ids.
         """
         steps = self.steps_per_epoch(batch_size)
         # The random numbers of the epoch.
@@ -118,9 +105,8 @@ class ImageData:
             batch_size: Size of the global batch.
             shard: As in `train_batches`. Together, the processes have each
                 example once.
-            transform: Function from uint8 images `(batch, height, width,
-                channels)` and their places in the split `(batch,)` to uint8
-                images of the same shape, such as a corruption.
+            transform: Function from uint8 images and their places in the split
+                to uint8 images of the same shape, such as a corruption.
 
         Returns:
             A `tf.data.Dataset` of (image, label, weight). Every batch is full;
@@ -133,8 +119,7 @@ class ImageData:
 
         def finish(images, labels, places):
             if transform is not None:
-                shape = images.shape
-                images = tf.ensure_shape(transform(images, places), shape)
+                images = transform(images, places)
             weights = tf.cast(places < part.size, tf.float32)
             return self._finish(images), labels, weights
 
@@ -151,12 +136,8 @@ class ImageData:
         """
 
         def build(epoch, context, first_step=0):
-            batches = functools.partial(
-                self.train_batches,
-                epoch=epoch,
-                seed=seed,
-                first_step=first_step,
-            )
+            options = {"epoch": epoch, "seed": seed, "first_step": first_step}
+            batches = functools.partial(self.train_batches, **options)
             return host_input(batches, batch_size)(context)
 
         return build
@@ -201,8 +182,7 @@ class ImageData:
         if self.dtype == "uint8" or self.is_embedded:
             return images
         images = tf.cast(images, tf.float32)
-        images = images * self.rescaling["scale"] + self.rescaling["offset"]
-        return tf.cast(images, self.dtype)
+        return images * self.rescaling["scale"] + self.rescaling["offset"]
 
 
 class InMemoryImages:
@@ -224,16 +204,15 @@ class InMemoryImages:
 
     def train_batches(self, batch_size, rng, first_step, shard):
         """Returns a dataset of (images, labels) in an epoch's own order."""
-        most = self._max_shift
+        size, most = self.size, self._max_shift
         images, labels = self._arrays_of_host()
         # Drawn for the whole epoch, so that the values do not depend on the
         # batch size.
         with tf.device("CPU:0"):
-            order = tf.constant(rng.permutation(self.size))
-            shifts = tf.constant(
-                rng.integers(-most, most, (self.size, 2), "int32", True)
-            )
-            flips = tf.constant(rng.random(self.size) < 0.5 * self._flip)
+            order = tf.constant(rng.permutation(size))
+            shifts = rng.integers(-most, most, (size, 2), "int32", True)
+            shifts = tf.constant(shifts)
+            flips = tf.constant(rng.random(size) < 0.5 * self._flip)
         rows = _rows(batch_size, shard)
 
         def batch(step):
@@ -241,28 +220,21 @@ class InMemoryImages:
             chosen = tf.gather(order, places)
             moved = tf.gather(images, chosen)
             if most or self._flip:
-                moved = shift_and_flip(
-                    moved,
-                    tf.gather(shifts, places),
-                    tf.gather(flips, places),
-                    most,
-                )
+                moves = tf.gather(shifts, places), tf.gather(flips, places)
+                moved = shift_and_flip(moved, *moves, most)
             return moved, tf.gather(labels, chosen)
 
-        steps = tf.data.Dataset.range(first_step, self.size // batch_size)
+        steps = tf.data.Dataset.range(first_step, size // batch_size)
         return steps.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
 
     def eval_batches(self, batch_size, shard):
-        """Returns a dataset of (images, labels, places) in stored order.
-
-        The last batch is filled up with copies of the last example, whose
-        places are at least the number of examples.
-        """
+        """Returns a dataset of (images, labels, places) in stored order."""
         images, labels = self._arrays_of_host()
         rows = _rows(batch_size, shard)
 
         def batch(step):
             places = step * batch_size + rows
+            # Copies of the last example fill up the last batch.
             chosen = tf.minimum(places, self.size - 1)
             return tf.gather(images, chosen), tf.gather(labels, chosen), places
 
@@ -270,11 +242,9 @@ class InMemoryImages:
         return steps.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _arrays_of_host(self):
-        """Returns images and labels on the host that builds its input.
-
-        They are copied to a remote host once, not for every epoch.
-        """
+        """Returns images and labels on the host that builds its input."""
         with tf.device("CPU:0"):
+            # Copied to a remote host once, not for every epoch.
             host = tf.zeros([]).device
             if host not in self._copies:
                 self._copies[host] = [tf.identity(x) for x in self._arrays]
@@ -291,20 +261,7 @@ def rescaling(mean, std):
 
 
 def shift_and_flip(images, shifts, flips, max_shift):
-    """Shifts and mirrors each image of a batch by its own amounts.
-
-    This is the same as padding with `max_shift` black pixels on every side,
-    cropping at offset `max_shift` + shift, and then mirroring left and right.
-
-    `shifts` are `(batch, 2)`, down and to the right; `flips` are booleans.
-
-    Example:
-        >>> image = tf.reshape(tf.range(1, 5), [1, 2, 2, 1])
-        >>> shift_and_flip(image, [[1, 0]], [True], 1)[0, :, :, 0].numpy()
-        array([[4, 3],
-               [0, 0]], dtype=int32)
-    """
-    shifts, flips = tf.convert_to_tensor(shifts), tf.convert_to_tensor(flips)
+    """Pads each image with black, crops it at its shift and mirrors it."""
     height, width = images.shape[1:3]
     margin = [max_shift, max_shift]
     padded = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
@@ -319,10 +276,9 @@ def shift_and_flip(images, shifts, flips, max_shift):
 
 
 def host_input(batches, batch_size):
-    """Returns a function that builds one host's part of the input.
+    """Returns a function from an `InputContext` to the batches of replicas.
 
-    `batches` is a function `(batch_size, shard=(host, hosts))`. The batches of
-    a host are split into those of its replicas.
+    `batches` is a function `(batch_size, shard=(host, hosts))`.
     """
 
     def build(context):

@@ -6,12 +6,12 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from caltrain_tf.data import corruptions, datasets, imagenet, pipeline
-from caltrain_tf.data.corruptions.weather import installed_photographs
+from caltrain_tf import files
+from caltrain_tf.data import corruptions, imagenet, pipeline
 
 # Change this with the corrupted images, so that stored predictions for earlier
 # images are discarded.
-_REVISION = "revision 6"
+_REVISION = "frost of a generated texture, revision 6"
 # Where corrupted sets are published: how users call them, and their name in
 # TensorFlow Datasets.
 _PUBLISHED = {
@@ -19,7 +19,11 @@ _PUBLISHED = {
     "cifar100": ("CIFAR-100-C", None),
     "imagenet": ("ImageNet-C", "imagenet2012_corrupted"),
 }
-_LABELS = "labels.npy"
+# Corruptions of `cifar10_corrupted` that have other names there.
+_OTHER_NAMES = {
+    "glass_blur": "frosted_glass_blur",
+    "elastic_transform": "elastic",
+}
 
 
 def shifted_sets(
@@ -28,8 +32,6 @@ def shifted_sets(
     corrupted_dir=None,
     data_dir=None,
     generated=False,
-    seed=0,
-    frost_dir=None,
     names=corruptions.NAMES,
     severities=corruptions.SEVERITIES,
 ):
@@ -49,8 +51,6 @@ def shifted_sets(
             or images `<corruption>/<severity>/<class>/*.JPEG` (ImageNet-C).
         data_dir: The folder of TensorFlow Datasets.
         generated: Whether to generate the sets from the clean test images.
-        seed: Seed of generated sets.
-        frost_dir: Folder of frost photographs for them; see `corruptions.get`.
         names: The corruptions that must be there.
         severities: The severities that must be there.
 
@@ -66,17 +66,16 @@ def shifted_sets(
             f"Received: corrupted_dir={corrupted_dir!r}, generated=True"
         )
     if data.is_embedded:
-        corrupted_dir = corrupted_dir or data.name.removeprefix("npz:")
+        folder = corrupted_dir or data.name.removeprefix("npz:")
+        sets = _EmbeddedSets(data, folder)
     elif generated or (corrupted_dir is None and data.name not in _PUBLISHED):
-        return GeneratedSets(data, seed=seed, frost_dir=frost_dir)
-    if data.is_embedded:
-        sets = EmbeddedSets(data, corrupted_dir)
+        return GeneratedSets(data)
     elif corrupted_dir is None:
-        sets = StoredSets(data, data_dir)
-    elif tf.io.gfile.exists(os.path.join(corrupted_dir, _LABELS)):
-        sets = PublishedArrays(data, corrupted_dir)
+        sets = _StoredSets(data, data_dir)
+    elif tf.io.gfile.exists(os.path.join(corrupted_dir, "labels.npy")):
+        sets = _PublishedArrays(data, corrupted_dir)
     else:
-        sets = PublishedImages(data, corrupted_dir)
+        sets = _PublishedImages(data, corrupted_dir)
     for name in names:
         for severity in severities:
             sets.find(name, severity)
@@ -84,19 +83,15 @@ def shifted_sets(
 
 
 class _Sets:
-    """Sets that somebody else has made, in a folder.
-
-    `find` returns where a set is, or raises; `_examples` reads it there.
-    """
+    """Sets in a folder: `find` says where one is, `_read` reads it there."""
 
     is_generated = False
-    # The path of a set in the folder, from its corruption and severity.
-    _path = _hint = ""
 
     def __init__(self, data, folder):
         self._data = data
         self._folder = os.fspath(folder)
         self.source = f"{self._kind} of {os.path.abspath(self._folder)}"
+        self.num_examples = data.num_examples["test"]
 
     def find(self, corruption, severity):
         """Returns the path of a set, or raises."""
@@ -104,7 +99,7 @@ class _Sets:
         path = os.path.join(self._folder, name)
         if not tf.io.gfile.exists(path):
             raise FileNotFoundError(
-                f"`corrupted_dir` must hold {name}{self._hint}. "
+                f"`corrupted_dir` must hold the {self._kind} {name}. "
                 f"Received: corrupted_dir={self._folder!r}"
             )
         return path
@@ -112,7 +107,7 @@ class _Sets:
     def batches(self, corruption, severity, batch_size, shard=(0, 1)):
         """Returns the batches of one set."""
         found = self.find(corruption, severity)
-        test = self._data.with_test(self._examples(found, severity))
+        test = self._data.with_test(self._read(found, severity))
         return test.eval_batches("test", batch_size, shard=shard)
 
     def eval_input(self, corruption, severity, batch_size):
@@ -126,63 +121,42 @@ class GeneratedSets(_Sets):
 
     is_generated = True
 
-    def __init__(self, data, *, seed=0, frost_dir=None):
+    def __init__(self, data, *, seed=0):
         self._data = data
-        self._options = {"seed": seed, "frost_dir": frost_dir}
-        photographs = frost_dir or installed_photographs()
-        frost = "photographs" if photographs else "a generated texture"
-        self.source = (
-            f"made on the fly, seed {seed}, frost of {frost}, {_REVISION}"
-        )
+        self._seed = seed
+        self.source = f"made on the fly, seed {seed}, {_REVISION}"
         self.num_examples = data.num_examples["test"]
 
     def batches(self, corruption, severity, batch_size, shard=(0, 1)):
         """Returns the batches of one set."""
-        transform = corruptions.get(corruption, severity, **self._options)
+        transform = corruptions.get(corruption, severity, seed=self._seed)
         return self._data.eval_batches(
             "test", batch_size, shard=shard, transform=transform
         )
 
 
-class EmbeddedSets(_Sets):
-    """Embeddings of corrupted test sets, as `baselines/embed.py` writes them.
-
-    `<corruption>_<severity>.npz` has the arrays `x` and `y`.
-    """
+class _EmbeddedSets(_Sets):
+    """Embeddings, as `baselines/embed.py` writes them."""
 
     _kind, _path = "embeddings", "{}_{}.npz"
-    _hint = ", which baselines/embed.py writes"
 
-    def __init__(self, data, folder):
-        super().__init__(data, folder)
-        self.num_examples = data.num_examples["test"]
-
-    def _examples(self, path, severity):
-        arrays = datasets.read_npz(path)
+    def _read(self, path, severity):
+        arrays = files.read_npz(path)
         return pipeline.InMemoryImages(arrays["x"], arrays["y"])
 
 
-class PublishedArrays(_Sets):
-    """Corrupted test sets in the format of CIFAR-10-C and CIFAR-100-C.
-
-    `<corruption>.npy` is uint8 `(5 N, height, width, 3)` with one severity
-    after the other, and `labels.npy` is `(5 N,)`.
-    """
+class _PublishedArrays(_Sets):
+    """CIFAR-10-C and CIFAR-100-C: arrays of all severities, `(5 N, ...)`."""
 
     _kind, _path = "arrays", "{}.npy"
 
     def __init__(self, data, folder):
         super().__init__(data, folder)
-        labels = np.load(os.path.join(self._folder, _LABELS))
-        if labels.ndim != 1 or len(labels) % 5:
-            raise ValueError(
-                "`corrupted_dir` must hold labels of 5 severities, (5 N,). "
-                f"Received: shape={labels.shape} in {self._folder}"
-            )
+        labels = np.load(os.path.join(self._folder, "labels.npy"))
         self._labels = labels.reshape(5, -1)
         self.num_examples = self._labels.shape[1]
 
-    def _examples(self, path, severity):
+    def _read(self, path, severity):
         # With memory mapping, only the requested severity is read.
         images = np.load(path, mmap_mode="r")
         shape = self._labels.size, *self._data.image_shape
@@ -197,12 +171,11 @@ class PublishedArrays(_Sets):
         )
 
 
-class PublishedImages(_Sets):
-    """Corrupted test sets in the format of ImageNet-C.
+class _PublishedImages(_Sets):
+    """ImageNet-C: folders of classes, sorted by name, such as `n01440764`.
 
-    The classes are the sorted names of the folders, such as `n01440764`, of
-    `<corruption>/<severity>/<class>/*.JPEG`. Images are not cropped; images of
-    another size than the network's are resized.
+    Images are not cropped; those of another size than the network's are
+    resized.
     """
 
     _kind, _path = "images", "{}/{}"
@@ -218,7 +191,7 @@ class PublishedImages(_Sets):
             )
         self.num_examples = len(_list_images(min(found)))
 
-    def _examples(self, folder, severity):
+    def _read(self, folder, severity):
         paths = _list_images(folder)
         classes, labels = np.unique(
             [path.split("/")[-2] for path in paths], return_inverse=True
@@ -241,14 +214,10 @@ class PublishedImages(_Sets):
         return imagenet.StoredImages(len(paths), read, decode)
 
 
-class StoredSets(_Sets):
-    """Corrupted test sets stored by TensorFlow Datasets in `data_dir`.
+class _StoredSets(_Sets):
+    """Sets of TensorFlow Datasets, whose images are treated in the same way."""
 
-    Images are not cropped; images of another size than the network's are
-    resized.
-    """
-
-    def __init__(self, data, data_dir=None):
+    def __init__(self, data, data_dir):
         self._data = data
         self._data_dir = data_dir
         self._published, self._name = _PUBLISHED[data.name]
@@ -256,10 +225,12 @@ class StoredSets(_Sets):
 
     def find(self, corruption, severity):
         """Returns the builder of a set."""
+        import tensorflow_datasets as tfds
+
         where = "TensorFlow Datasets has no such set"
         if self._name is not None:
-            tfds = datasets.import_tfds()
-            stored = stored_name(self._data.name, corruption)
+            others = _OTHER_NAMES if self._data.name == "cifar10" else {}
+            stored = others.get(corruption, corruption)
             name = f"{self._name}/{stored}_{severity}"
             try:
                 builder = tfds.core.read_only_builder.builder_from_files(
@@ -279,7 +250,7 @@ class StoredSets(_Sets):
             "`--generated` on the command line."
         )
 
-    def _examples(self, builder, severity):
+    def _read(self, builder, severity):
         (split,) = builder.info.splits.values()
         shape = self._data.image_shape
 
@@ -290,20 +261,9 @@ class StoredSets(_Sets):
                 image = imagenet.resize(image, shape)
             return image, example["label"]
 
-        files = imagenet.record_files(split)
-        read = functools.partial(imagenet.read_records, files)
+        stored = imagenet.record_files(split)
+        read = functools.partial(imagenet.read_records, stored)
         return imagenet.StoredImages(split.num_examples, read, decode)
-
-
-def stored_name(name, corruption):
-    """Returns the name of a corruption in TensorFlow Datasets."""
-    others = {
-        "glass_blur": "frosted_glass_blur",
-        "elastic_transform": "elastic",
-    }
-    return (
-        others.get(corruption, corruption) if name == "cifar10" else corruption
-    )
 
 
 def _list_images(folder):

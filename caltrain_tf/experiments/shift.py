@@ -83,7 +83,6 @@ def benchmark_run(
     *,
     corrupted_dir=None,
     generated=False,
-    frost_dir=None,
     corruptions=all_corruptions.NAMES,
     severities=all_corruptions.SEVERITIES,
     strategy=None,
@@ -100,7 +99,6 @@ def benchmark_run(
         corrupted_dir=corrupted_dir,
         data_dir=data_dir,
         generated=generated,
-        frost_dir=frost_dir,
         names=corruptions,
         severities=severities,
     )

@@ -136,7 +136,7 @@ def test_wrong_files_are_named_in_one_line(tmp_path):
         "half.npz": "--outputs must be an .npz file of arrays",
         "spoilt.npz": "--outputs must be an .npz file of arrays",
         "array.npy": "--outputs must be an .npz file of arrays",
-        "missing.npz": "--outputs must be an .npz file of arrays",
+        "missing.npz": "No such file or directory",
     }.items():
         done = run(f"--outputs={tmp_path / name}")
         assert done.returncode == 1

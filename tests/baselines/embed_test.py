@@ -84,5 +84,5 @@ def test_a_head_on_embeddings_and_its_shift(folder):
 def test_a_set_that_was_not_embedded_is_named(folder):
     data = ct.data.get(f"npz:{folder}/digits")
     assert data.num_examples == {"train": 800, "calibration": 397, "test": 600}
-    with pytest.raises(FileNotFoundError, match="fog_5.npz, which .*embed.py"):
+    with pytest.raises(FileNotFoundError, match="the embeddings fog_5.npz"):
         ct.data.shifted_sets(data, names=["fog"], severities=[5])

@@ -1,3 +1,5 @@
+import io
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -5,6 +7,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import caltrain_tf as ct
+from caltrain_tf import files
 from caltrain_tf.data.datasets import SPECS, Part, parse_split
 from tests.data.conftest import cifar_images, store
 
@@ -297,6 +300,31 @@ def test_other_arrays_are_errors(tmp_path):
         np.savez(path, **arrays)
         with pytest.raises(ValueError, match=message):
             ct.data.get(str(path))
+
+
+def test_damaged_files_are_named(tmp_path):
+    path = tmp_path / "damaged.npz"
+    np.savez_compressed(path, images=np.arange(999), labels=[0])
+    content = path.read_bytes()
+    spoilt = content[:100] + bytes(40) + content[140:]
+    array = io.BytesIO()
+    np.save(array, np.zeros(3))
+    for damaged in (b"", content[:99], spoilt, b"text", array.getvalue()):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="an .npz file of.*damaged.npz"):
+            ct.data.get(str(path))
+
+
+def test_embeddings_in_a_bucket(own):
+    images, labels = own
+    for split in ("train", "calibration", "test"):
+        x = images.reshape(30, -1)[:, :7].astype("float32")
+        files.write_npz(f"ram://embeddings/{split}.npz", x=x, y=labels)
+    data = ct.data.get("npz:ram://embeddings")
+    assert data.is_embedded and data.num_examples["calibration"] == 30
+    batch, ids, _ = next(iter(data.eval_batches("test", 30)))
+    np.testing.assert_array_equal(batch, x)
+    np.testing.assert_array_equal(ids, labels)
 
 
 def test_a_folder_needs_a_size_and_has_to_be_there(tmp_path, own):

@@ -51,13 +51,7 @@ def motion_blur(image, rng, radius, sigma):
 
 @core.corruption(
     # Largest zoom factor and step.
-    cifar=(
-        (1.06, 0.01),
-        (1.11, 0.01),
-        (1.16, 0.01),
-        (1.21, 0.01),
-        (1.26, 0.01),
-    ),
+    cifar=[(stop, 0.01) for stop in (1.06, 1.11, 1.16, 1.21, 1.26)],
     imagenet=(
         (1.11, 0.01),
         (1.16, 0.01),

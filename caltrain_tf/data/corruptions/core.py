@@ -26,9 +26,9 @@ NAMES = (
 # published sets, but are not generated.
 EXTRA_NAMES = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
 
-# Images up to this size have the strengths of CIFAR-10-C by default.
-_LARGEST_SMALL_SIZE = 64
-# Filled by `corruption`: name -> (function, strengths by kind of data set).
+# Images up to this size have the strengths of CIFAR-10-C.
+LARGEST_SMALL_SIZE = 64
+# Filled by `corruption`: name -> (function, strengths, those of ImageNet-C).
 _REGISTRY = {}
 
 
@@ -43,30 +43,25 @@ def corruption(cifar, imagenet):
     """
 
     def register(function):
-        strengths = {"cifar": cifar, "imagenet": imagenet}
-        _REGISTRY[function.__name__] = function, strengths
+        _REGISTRY[function.__name__] = function, cifar, imagenet
         return function
 
     return register
 
 
-def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
+def get(name, severity, *, seed=0):
     """Returns a corruption as a function of images and their places.
 
     It can be passed to `ImageData.eval_batches(..., transform=)`. The corrupted
     image depends on the image, its place in the data set and the arguments of
-    `get`, but not on the other images of the batch.
+    `get`, but not on the other images of the batch. Images of up to 64 pixels
+    get the strengths of CIFAR-10-C, larger ones those of ImageNet-C. Frost is a
+    generated texture with the colours of the published photographs.
 
     Args:
         name: One of `NAMES`.
         severity: 1 to 5.
-        strengths: `"cifar"` for the strengths of CIFAR-10-C and CIFAR-100-C,
-            `"imagenet"` for those of ImageNet-C. By default `"cifar"` for
-            images of up to 64 pixels and `"imagenet"` for larger ones.
         seed: Seed of the random numbers.
-        frost_dir: A folder of frost photographs for `"frost"`. By default those
-            of the package `imagecorruptions` if it is installed, otherwise a
-            generated texture.
 
     Returns:
         A function from uint8 images `(batch, size, size, 3)` and places
@@ -83,25 +78,20 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
     """
     number = NAMES.index(checks.choice("name", name, NAMES))
     checks.choice("severity", severity, SEVERITIES)
-    checks.choice("strengths", strengths, ("cifar", "imagenet", None))
     seed = checks.count("seed", seed, low=0)
-    function, published = _REGISTRY[name]
-    options = {"frost_dir": frost_dir} if name == "frost" else {}
+    function, cifar, imagenet = _REGISTRY[name]
     total = len(NAMES + EXTRA_NAMES)
     stream = (seed * total + number) * len(SEVERITIES) + severity
 
     def of_arrays(images, places):
-        small = images.shape[1] <= _LARGEST_SMALL_SIZE
-        kind = strengths or ("cifar" if small else "imagenet")
-        parameters = published[kind][severity - 1]
+        small = images.shape[1] <= LARGEST_SMALL_SIZE
+        parameters = (cifar if small else imagenet)[severity - 1]
         corrupted = np.empty_like(images)
         for row, (image, place) in enumerate(zip(images, places, strict=True)):
             # Its own generator makes an image independent of its batch.
             key = np.array([stream, place], np.uint64)
             rng = np.random.Generator(np.random.Philox(key=key))
-            corrupted[row] = to_pixels(
-                function(image / 255, rng, *parameters, **options)
-            )
+            corrupted[row] = to_pixels(function(image / 255, rng, *parameters))
         return corrupted
 
     # AutoGraph must not convert NumPy code.
@@ -109,20 +99,14 @@ def get(name, severity, *, strengths=None, seed=0, frost_dir=None):
     def corrupt(images, places):
         images, places = map(tf.convert_to_tensor, (images, places))
         shape = images.shape
-        if (
-            images.dtype != tf.uint8
-            or len(shape) != 4
-            or (shape[1] != shape[2] or shape[3] != 3)
-        ):
+        is_square = len(shape) == 4 and shape[1] == shape[2] and shape[3] == 3
+        if images.dtype != tf.uint8 or not is_square:
             raise ValueError(
                 "`images` must be uint8 of shape (batch, size, size, 3). "
                 f"Received: dtype={images.dtype.name}, shape={shape}"
             )
         if hasattr(images, "numpy"):
             return tf.constant(of_arrays(images.numpy(), places.numpy()))
-        # A trial run, so that unreadable frost photographs raise an error here
-        # and not later in the input pipeline.
-        of_arrays(np.zeros((1, *shape[1:]), np.uint8), [0])
         corrupted = tf.numpy_function(
             of_arrays, [images, places], tf.uint8, stateful=False
         )

@@ -1,18 +1,14 @@
 """Weather corruptions: snow, frost, fog and brightness."""
 
 import functools
-import importlib.util
-import os
 
 import numpy as np
 import scipy.ndimage
-from PIL import Image
 
 from caltrain_tf.data.corruptions import blur, core
 
 # Weights of red, green and blue in perceived brightness.
 _LUMA = (0.299, 0.587, 0.114)
-_ENDINGS = (".png", ".jpg", ".jpeg")
 # Mean of red, green and blue, and the standard deviation, of each published
 # frost photograph. Two of the five are the same.
 _TINTS = (
@@ -63,42 +59,24 @@ def snow(image, rng, mean, scale, zoom, threshold, radius, sigma, keep):
 
 
 @core.corruption(
-    # The last number is the scale of the photographs.
-    cifar=(
-        (1, 0.2, 0.2),
-        (1, 0.3, 0.2),
-        (0.9, 0.4, 0.2),
-        (0.85, 0.4, 0.2),
-        (0.75, 0.45, 0.2),
-    ),
-    imagenet=(
-        (1, 0.4, 1),
-        (0.8, 0.6, 1),
-        (0.7, 0.7, 1),
-        (0.65, 0.7, 1),
-        (0.6, 0.75, 1),
-    ),
+    cifar=((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
+    imagenet=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
 )
-def frost(image, rng, keep, amount, scale, frost_dir=None):
-    """Lays a random part of a frost photograph over an image.
+def frost(image, rng, keep, amount):
+    """Lays a random part of a texture over an image.
 
-    The first five photographs of `frost_dir` by name are used, as in the
-    published code; by default those of `installed_photographs`. Without any,
-    textures with their colours and contrasts are generated, which differ from
-    the frost of CIFAR-10-C and ImageNet-C.
+    The textures have the colours and contrasts of the five photographs that
+    the published code uses.
     """
-    photographs = _photographs(frost_dir, scale)
     size = len(image)
-    smallest = min(min(photo.shape[:2]) for photo in photographs)
-    if smallest < size:
-        raise ValueError(
-            f"The photographs in `frost_dir`, times {scale}, must have at "
-            f"least {size} x {size} pixels. Received: {smallest} pixels in "
-            f"frost_dir={frost_dir!r}"
-        )
-    ice = photographs[rng.integers(len(photographs))]
-    top, left = (rng.integers(side - size + 1) for side in ice.shape[:2])
-    ice = ice[top : top + size, left : left + size]
+    # As the published code scales the photographs.
+    scale = 0.2 if size <= core.LARGEST_SMALL_SIZE else 1
+    ice = textures(scale)[rng.integers(len(_TINTS))]
+    for axis in (0, 1):
+        start = rng.integers(max(ice.shape[axis] - size, 0) + 1)
+        # The textures are periodic, for images that are larger.
+        places = np.arange(start, start + size)
+        ice = ice.take(places, axis, mode="wrap")
     # Whole levels, because the sum is rounded down.
     return (keep * np.round(image * 255) + amount * ice) / 255
 
@@ -130,55 +108,27 @@ def brightness(image, rng, amount):
     return np.minimum(value + amount, 1) * (1 - saturation * hue)
 
 
-def installed_photographs():
-    """Returns the frost folder of the package `imagecorruptions`, or None.
-
-    The package is not imported, because its requirements may be missing.
-    """
-    package = importlib.util.find_spec("imagecorruptions")
-    places = (package and package.submodule_search_locations) or ()
-    folders = [os.path.join(place, "frost") for place in places]
-    return next(filter(os.path.isdir, folders), None)
-
-
-@functools.lru_cache(maxsize=4)
-def _photographs(frost_dir, scale):
-    """Returns the scaled photographs, or textures if there are none."""
-    folder = frost_dir or installed_photographs()
-    if folder is None:
-        photographs = [_texture(seed, *x) for seed, x in enumerate(_TINTS)]
-    else:
-        names = os.listdir(folder)
-        names = [x for x in sorted(names) if x.lower().endswith(_ENDINGS)]
-        photographs = [
-            np.asarray(Image.open(os.path.join(folder, name)).convert("RGB"))
-            for name in names[:5]
-        ]
-    if not photographs:
-        raise ValueError(
-            f"`frost_dir` must hold images, files that end in {_ENDINGS}. "
-            f"Received: frost_dir={frost_dir!r}"
-        )
-    # Bilinear and without smoothing, as in the published code.
-    return [
-        scipy.ndimage.zoom(
-            photo, (scale, scale, 1), order=1, mode="nearest", grid_mode=True
-        )
-        for photo in photographs
-    ]
-
-
-def _texture(seed, mean, scale):
-    """Returns 1/f noise, which is about as rough as the photographs."""
-    noise = np.random.default_rng(seed).normal(size=[_TEXTURE_SIZE] * 2)
+@functools.cache
+def textures(scale):
+    """Returns scaled 1/f noise, which is about as rough as the photographs."""
     frequency = np.hypot(
         np.fft.rfftfreq(_TEXTURE_SIZE),
         np.fft.fftfreq(_TEXTURE_SIZE)[:, np.newaxis],
     )
     frequency[0, 0] = np.inf
-    ice = np.fft.irfft2(np.fft.rfft2(noise) / frequency)
-    ice = ice[..., np.newaxis] / ice.std() * scale + mean
-    return np.clip(np.round(ice), 0, 255).astype(np.uint8)
+    found = []
+    for seed, (mean, contrast) in enumerate(_TINTS):
+        noise = np.random.default_rng(seed).normal(size=[_TEXTURE_SIZE] * 2)
+        ice = np.fft.irfft2(np.fft.rfft2(noise) / frequency)
+        ice = ice[..., np.newaxis] / ice.std() * contrast + mean
+        ice = np.clip(np.round(ice), 0, 255).astype(np.uint8)
+        # Bilinear and without smoothing, as in the published code.
+        found.append(
+            scipy.ndimage.zoom(
+                ice, (scale, scale, 1), order=1, mode="nearest", grid_mode=True
+            )
+        )
+    return found
 
 
 def plasma(rng, size, decay):
