@@ -8,12 +8,11 @@ import io
 import math
 
 import numpy as np
-from matplotlib.lines import Line2D
+import pandas as pd
 
 from caltrain_tf import files, losses
 from caltrain_tf.experiments import config
 from caltrain_tf.figures import reliability, style
-from caltrain_tf.metrics.binned import ReliabilityCurve
 
 # Colours of the losses, in the order of the paper's tables: Okabe and Ito's
 # palette, which is safe for colour-blind readers, and colours at least 15
@@ -37,19 +36,9 @@ COLORS = {
     "mbls": "#330044",
     "acls": "#AA1100",
 }
-# Marker, line style and hatch of the primary losses.
-_PRIMARY_STYLES = {
-    "nll": ("o", "-", ""),
-    "focal": ("s", "--", "///"),
-    "mse": ("^", ":", "..."),
-    "dual_focal": ("D", "-.", "xxx"),
-    "bsce_gra": ("v", (0, (5, 1, 1, 1, 1, 1)), "---"),
-}
-_CALIBRATORS = {
-    "none": "no scaling",
-    "dirichlet": "Dirichlet",
-    "auto": "auto",
-}
+# Of the primary losses.
+_MARKERS = dict(nll="o", focal="s", mse="^", dual_focal="D", bsce_gra="v")
+_CALIBRATORS = {"none": "no scaling", "dirichlet": "Dirichlet", "auto": "auto"}
 # Labels and units. A calibrator's name may follow: `ece`, `ece_ts`.
 _METRICS = {
     "accuracy": ("Accuracy", "%"),
@@ -117,76 +106,49 @@ def _base(metric):
 
 
 def objective_style(objective):
-    """Returns the colour, marker, line style, hatch and fill of an objective.
+    """Returns the arguments of `Axes.plot` for an objective.
 
-    The colour is that of the secondary loss, or of the primary loss if there is
-    none; the others are of the primary loss. Markers and bars of interleaved
-    training are hollow.
+    The colour is that of the secondary loss, if any, the marker that of the
+    primary loss; markers and bars of interleaved training are hollow.
     """
     primary, secondary, interleaved = config.split_objective(objective)
-    marks = _PRIMARY_STYLES.get(primary, ("P", "-.", "+++"))
     color = COLORS.get(secondary or primary, "#999999")
-    return (color, *marks, not interleaved)
+    return {
+        "color": color,
+        "marker": _MARKERS.get(primary, "P"),
+        "markerfacecolor": "white" if interleaved else color,
+        "markersize": 4,
+    }
 
 
 def effect_size_bars(effects):
     """Draws Cohen's d of every secondary loss: figure 1 of the paper.
 
     Bars are means of `statistics.effect_sizes` over settings and primaries,
-    with the best at the top; marks are the single values, hollow ones those of
-    interleaved training. Several metrics are bars side by side.
+    with the best at the top; points are the single values. Several metrics are
+    bars side by side.
     """
     metrics = list(effects["metric"].unique())
     means = effects.pivot_table("d", "secondary", "metric", sort=False)
     means = means.sort_values(metrics[0], ascending=False)
     figure, ax = style.new_axes(1.1 + len(means) * (0.15 + 0.2 * len(metrics)))
     height, colors = 0.8 / len(metrics), ("#0072B2", "#99C7E0")
-
-    def mark(primary, interleaved=False):
-        return {
-            "marker": objective_style(primary)[1],
-            "markersize": 4,
-            "markerfacecolor": "white" if interleaved else "black",
-            "markeredgecolor": "black",
-            "markeredgewidth": 0.7,
-            "linestyle": "none",
-        }
-
-    handles = []
+    ax.axvline(0, color="black", linewidth=0.8)
+    for name, value, dashes in (("large", 0.8, "--"), ("huge", 2.0, ":")):
+        look = {"color": style.GREY, "linestyle": dashes, "linewidth": 1}
+        ax.axvline(value, label=f"{name}, {value}", **look)
     for index, metric in enumerate(metrics):
         places = np.arange(len(means)) - 0.4 + height * (index + 0.5)
-        color, label = colors[index], metric_label(metric, unit=False)
-        handles.append(
-            ax.barh(
-                places, means[metric], 0.9 * height, 0, color=color, label=label
-            )
-        )
-        for row in effects[effects["metric"] == metric].itertuples():
-            place = places[means.index.get_loc(row.secondary)]
-            ax.plot(row.d, place, **mark(row.primary, row.interleaved))
-    # On opposite sides, because the lines may be close.
-    for text, value, side in (("large", 0.8, "right"), ("huge", 2.0, "left")):
-        ax.axvline(value, color=style.GREY, linestyle="--", linewidth=1)
-        ax.text(
-            value,
-            1.01,
-            f"{text} {value}",
-            transform=ax.get_xaxis_transform(),
-            ha=side,
-            fontsize=8,
-            color=style.GREY,
-        )
-    ax.axvline(0, color="black", linewidth=0.8)
+        places = pd.Series(places, means.index)
+        label = metric_label(metric, unit=False)
+        look = {"color": colors[index], "label": label}
+        ax.barh(places, means[metric], 0.9 * height, **look)
+        points = effects[effects["metric"] == metric]
+        ax.plot(points["d"], places[points["secondary"]], "k.", markersize=4)
     ax.set_yticks(range(len(means)), map(loss_label, means.index))
     ax.invert_yaxis()
     ax.set_xlabel("Cohen's d (above 0: better than without)")
-    handles += [
-        Line2D([], [], label=loss_label(name), **mark(name))
-        for name in effects["primary"].unique()
-    ]
-    if effects["interleaved"].any():
-        handles.append(Line2D([], [], label="interleaved", **mark("nll", True)))
-    legend_below(ax, handles, columns=3)
+    legend_below(ax)
     return figure
 
 
@@ -199,30 +161,21 @@ def error_bars_by_objective(summary, metric="ece"):
     mean = summary.mean.dropna(subset=metric)
     error, factor = summary.error.loc[mean.index], metric_factor(metric)
     figure, ax = style.new_axes(0.8 + 0.4 * len(mean))
-    for place, objective in enumerate(mean.index):
-        color, _, _, hatch, filled = objective_style(objective)
-        ax.barh(
-            place,
-            factor * mean.loc[objective, metric],
-            height=0.48,
-            xerr=factor * error.loc[objective, metric],
-            error_kw={"capsize": 3, "linewidth": 1.2},
-            facecolor=color if filled else "white",
-            edgecolor="white" if filled else color,
-            hatch=hatch,
-        )
-        text = f"accuracy {100 * mean.loc[objective, 'accuracy']:.1f}"
-        if error.loc[objective, "accuracy"] >= 0:
-            text += f" ± {100 * error.loc[objective, 'accuracy']:.1f}"
-        ax.annotate(
-            f"{text}%",
-            (0, place + 0.26),
-            xytext=(2, 0),
-            textcoords="offset points",
-            va="top",
-            fontsize=8,
-            color="#333333",
-        )
+    looks = [objective_style(name) for name in mean.index]
+    ax.barh(
+        range(len(mean)),
+        factor * mean[metric],
+        height=0.48,
+        xerr=factor * error[metric],
+        error_kw={"capsize": 3, "linewidth": 1.2},
+        color=[look["markerfacecolor"] for look in looks],
+        edgecolor=[look["color"] for look in looks],
+    )
+    accuracies = 100 * mean["accuracy"], 100 * error["accuracy"]
+    for place, (value, spread) in enumerate(zip(*accuracies, strict=True)):
+        text = f"{value:.1f} ± {spread:.1f}" if spread >= 0 else f"{value:.1f}"
+        text = f" accuracy {text}%"
+        ax.text(0, place + 0.26, text, va="top", fontsize=8, color="#333333")
     labels = [objective_label(name).replace(" (", "\n(") for name in mean.index]
     ax.set_yticks(range(len(mean)), labels, fontsize=9)
     ax.set_ylim(len(mean) - 0.25, -0.5)
@@ -236,7 +189,7 @@ def gains_by_training_gap(gains):
     """Draws when secondary losses help: rows of `statistics.gains`."""
     figure, ax = style.new_axes(3.8)
     for objective, points in gains.groupby("objective", sort=False):
-        look = _line(objective) | {"linestyle": "none", "markersize": 4}
+        look = objective_style(objective) | {"linestyle": "none"}
         x, y = 100 * points["training_gap"], 100 * points["change"]
         ax.plot(x, y, label=objective_label(objective), **look)
     for line in (ax.axhline, ax.axvline):
@@ -250,35 +203,25 @@ def gains_by_training_gap(gains):
 
 
 def accuracy_against_confidence(rows):
-    """Draws the accuracy in each bin against its mean confidence.
+    """Draws the accuracy in each bin, over all seeds, against its confidence.
 
     Networks are over-confident where their line is below the diagonal. Bins of
-    fewer than 30 predictions are faint points beside the line.
+    fewer than 30 predictions are left out.
     """
     figure, ax = style.new_axes(4.4)
     reliability.draw_diagonal(ax, label="calibrated")
-    for objective, curve in curves_by_objective(rows).items():
-        look = _line(objective) | {"markersize": 4, "linewidth": 1.3}
-        x, y, many = *curve[:2], curve.count >= reliability.FEW
-        ax.plot(x[many], y[many], label=objective_label(objective), **look)
-        few = (curve.count > 0) & ~many
-        look |= {"linestyle": "none", "alpha": reliability.FAINT}
-        ax.plot(x[few], y[few], **look)
+    for objective, bins in rows.groupby("objective", sort=False):
+        sums = bins[["confidence", "accuracy"]].mul(bins["count"], axis=0)
+        sums = sums.assign(count=bins["count"]).groupby(bins["bin"]).sum()
+        sums = sums[sums["count"] >= reliability.FEW]
+        x, y = sums["confidence"], sums["accuracy"]
+        look = objective_style(objective) | {"linewidth": 1.3}
+        label = objective_label(objective)
+        ax.plot(x / sums["count"], y / sums["count"], label=label, **look)
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="Confidence", ylabel="Accuracy")
     ax.grid(alpha=0.3)
     legend_below(ax)
     return figure
-
-
-def curves_by_objective(rows):
-    """Returns a reliability curve over the predictions of all seeds."""
-    curves = {}
-    for objective, bins in rows.groupby("objective", sort=False):
-        sums = bins[["confidence", "accuracy"]].mul(bins["count"], axis=0)
-        sums = sums.assign(count=bins["count"]).groupby(bins["bin"]).sum()
-        means = sums.div(sums["count"], axis=0).to_numpy()[:, :2]
-        curves[objective] = ReliabilityCurve(*means.T, sums["count"].to_numpy())
-    return curves
 
 
 def shift_lines(means, metric="ece", title=None):
@@ -297,22 +240,20 @@ def shift_lines(means, metric="ece", title=None):
         names = dict(zip(keys, key, strict=True))
         calibrator = names.get("calibrator", "none")
         if "objective" in names:
-            look, label = _line(names["objective"]), objective_label(key[0])
+            look, label = objective_style(key[0]), objective_label(key[0])
             if calibrator != "none":
                 label += f" + {calibrator_label(calibrator)}"
                 look |= {"color": "black", "linestyle": "--"}
         else:
-            look = {"color": style.OKABE_ITO[index % 7]}
-            look["marker"] = "osD^vPX"[index % 7]
+            look = {"color": style.OKABE_ITO[index], "marker": "osD^"[index]}
+            look["markersize"] = 4
             label = calibrator_label(calibrator)
-        points = points.sort_values("severity")
-        points = points[["severity", "mean", "error"]].to_numpy(float)
-        severity, mean, error = points.T
+        points = points[["severity", "mean", "error"]].fillna(0).to_numpy()
+        severity, mean, error = points[points[:, 0].argsort()].T
         ax.errorbar(
             severity + step * (index - (len(lines) - 1) / 2),
             factor * mean,
-            yerr=factor * np.nan_to_num(error),
-            markersize=4,
+            yerr=factor * error,
             capsize=2,
             linewidth=1.5,
             label=label,
@@ -327,29 +268,13 @@ def shift_lines(means, metric="ece", title=None):
     return figure
 
 
-def legend_below(ax, handles=None, columns=None):
+def legend_below(ax):
     """Adds a legend below the axes and increases the figure's height for it."""
-    handles = handles or ax.get_legend_handles_labels()[0]
+    labels = ax.get_legend_handles_labels()[1]
     # Longer labels would be cut off in a legend of two columns.
-    longest = max(len(handle.get_label()) for handle in handles)
-    columns = columns or (2 if longest <= 28 else 1)
-    height = 0.19 * math.ceil(len(handles) / columns)
+    columns = 2 if max(map(len, labels)) <= 28 else 1
+    height = 0.19 * math.ceil(len(labels) / columns)
     ax.figure.set_figheight(ax.figure.get_figheight() + height)
     ax.figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=8,
+        loc="outside lower center", ncols=columns, frameon=False, fontsize=8
     )
-
-
-def _line(objective):
-    """Returns arguments of `Axes.plot` and `Axes.errorbar`."""
-    color, marker, linestyle, _, filled = objective_style(objective)
-    return {
-        "color": color,
-        "marker": marker,
-        "linestyle": linestyle,
-        "markerfacecolor": color if filled else "white",
-    }

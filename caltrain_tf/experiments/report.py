@@ -105,8 +105,8 @@ def _figures(rows):
         yield (
             "Accuracy against confidence",
             "In 15 bins of equal width, over the test predictions of all "
-            "seeds. Bins of fewer than 30 predictions are faint points beside "
-            "the line. Below the diagonal a network is over-confident.",
+            "seeds, without bins of fewer than 30. Below the diagonal a "
+            "network is over-confident.",
             figures.accuracy_against_confidence(bins),
         )
 
@@ -120,9 +120,9 @@ def _effect_figures(results):
             "Effect sizes of the secondary losses (Cohen's d)",
             "The mean ECE of the primary loss alone minus that with the "
             "secondary loss, over the pooled standard deviation of the seeds. "
-            "Bars are means over settings and primary losses, marks are one of "
-            "them each; interleaved training counts with the others. With few "
-            f"seeds d is uncertain, and biased upwards. {tables.ECE}",
+            "Bars are means over settings and primary losses, points are one "
+            "of them each; interleaved training counts with the others. With "
+            f"few seeds d is uncertain, and biased upwards. {tables.ECE}",
             figures.effect_size_bars(effects),
         )
     gains = pd.DataFrame()
