@@ -32,8 +32,6 @@ def main(folders):
     rows = collect.collect(folders, CALIBRATORS.value)
     command = shlex.join(["python", *sys.argv])
     text = report.write_report(rows, OUTPUT.value, command)
-    for row in rows.left_out.itertuples():
-        print(f"Left out: {row.folder}: {row.reason}")
     print(f"\n{text}\n\n{OUTPUT.value}")
 
 

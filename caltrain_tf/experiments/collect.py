@@ -1,9 +1,9 @@
 """Collects the rows of a report from runs, or from a folder of CSV files."""
 
+import collections
 import json
 import math
 import os
-from typing import NamedTuple
 
 import pandas as pd
 import tqdm
@@ -26,53 +26,32 @@ _NOT_SHARED = (
 )
 
 
-class Rows(NamedTuple):
-    """The data of a report, as pandas frames."""
-
-    # One row per run: `setting`, `objective`, `primary`, `secondary` ("" for
-    # none), `interleaved`, `seed`, `hyperparameters`, every number of its
-    # `results.json`, and `test_examples` and `shift_examples`, the numbers of
-    # images in the test split and in each shifted set, where known.
-    results: pd.DataFrame
-    # One row per equal-width bin of a run and a calibrator.
-    reliability: pd.DataFrame
-    # `setting`, `objective`, `seed` and the columns of `shift.csv`.
-    shift: pd.DataFrame
-    # `folder` and `reason` of runs that could not be read.
-    left_out: pd.DataFrame
-
-
-# Columns of frames that may be empty.
+# Columns of frames that may be empty: a row per run with every number of its
+# `results.json`, per bin of equal width, and per row of `shift.csv`.
 _COLUMNS = {
     "results": _RUN,
     "reliability": [*_RUN, "calibrator"],
     "shift": [*_RUN, "corruption", "severity", "calibrator", "metric", "value"],
-    "left_out": ["folder", "reason"],
 }
+Rows = collections.namedtuple("Rows", _COLUMNS)
 
 
 def make_rows(**frames):
     """Returns `Rows` of frames or dictionaries; the others are empty."""
-    return Rows(
-        *(
-            pd.DataFrame(frames.get(name, {column: [] for column in columns}))
-            for name, columns in _COLUMNS.items()
-        )
-    )
+    empty = {name: pd.DataFrame(columns=c) for name, c in _COLUMNS.items()}
+    return Rows(**{k: pd.DataFrame(v) for k, v in (empty | frames).items()})
 
 
 def of_setting(rows, setting):
     """Returns the `Rows` of one setting."""
-    *parts, left_out = rows
-    return Rows(*(p[p["setting"] == setting] for p in parts), left_out)
+    return Rows(*(part[part["setting"] == setting] for part in rows))
 
 
 def collect(paths, calibrators=()):
     """Returns the sorted `Rows` of runs, local or in a bucket.
 
     `paths` are folders of runs, at any depth, or of the rows of an earlier
-    report; `calibrators` are names of `CALIBRATORS`, which are fitted where
-    `results.json` does not have them.
+    report; `calibrators` are names of `CALIBRATORS` to fit.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     for name in calibrators:
@@ -90,8 +69,7 @@ def collect(paths, calibrators=()):
             config = json.loads((folder / "config.json").read_text())
             runs.append((config, _read_run(folder, config, calibrators)))
         except (KeyError, OSError, ValueError) as error:
-            reason = {"folder": os.fspath(folder), "reason": str(error)}
-            frames["left_out"].append(pd.DataFrame([reason]))
+            checks.warn(f"{os.fspath(folder)} is left out: {error}")
     names = _setting_names([config for config, _ in runs])
     for setting, (_, parts) in zip(names, runs, strict=True):
         for name, frame in parts.items():
@@ -101,14 +79,10 @@ def collect(paths, calibrators=()):
         **{k: pd.concat(v, ignore_index=True) for k, v in frames.items() if v}
     )
     if rows.results.empty:
-        reasons = rows.left_out["folder"] + ": " + rows.left_out["reason"]
-        raise ValueError(f"No finished run. Received: {'; '.join(reasons)}")
-    if rows.results.duplicated(_RUN).any():
-        twice = rows.results[rows.results.duplicated(_RUN)].iloc[0]
-        raise ValueError(
-            f"A run must be there once. Received: {twice['objective']} with "
-            f"seed {twice['seed']} twice, of {twice['setting']}"
-        )
+        raise ValueError(f"No finished run. Received: {paths}")
+    if (twice := rows.results.duplicated(_RUN)).any():
+        name = "{}, {}, seed {}".format(*rows.results[_RUN][twice].iloc[0])
+        raise ValueError(f"A run must be there once. Received twice: {name}")
     return _sorted(rows)
 
 
@@ -121,23 +95,18 @@ def write_rows(rows, folder):
 
 def _read_rows(folder):
     """Returns the frames that `write_rows` has written, by name."""
-    frames = {
-        name: _read_csv(folder / f"{name}.csv")
-        for name in _COLUMNS
-        if (folder / f"{name}.csv").exists()
-    }
-    for key in ("secondary", "hyperparameters"):
-        texts = frames["results"][key].astype(object)
-        frames["results"][key] = texts.fillna("")
+    paths = {name: folder / f"{name}.csv" for name in _COLUMNS}
+    frames = {n: _read_csv(path) for n, path in paths.items() if path.exists()}
+    texts = frames["results"][["secondary", "hyperparameters"]]
+    frames["results"][texts.columns] = texts.astype(object).fillna("")
     return {name: frame for name, frame in frames.items() if len(frame)}
 
 
 def _read_csv(path):
     # Of all versions of pandas, this engine reads numbers to the last bit.
+    options = {"engine": "python", "keep_default_na": False, "na_values": [""]}
     with path.open() as file:
-        return pd.read_csv(
-            file, engine="python", keep_default_na=False, na_values=[""]
-        )
+        return pd.read_csv(file, **options)
 
 
 def _find_folders(path):
@@ -174,10 +143,12 @@ def _read_run(folder, config, calibrators):
     if (predictions / "test.npz").exists():
         test = prediction_files.load(predictions / "test.npz")
         result["test_examples"] = len(test[1])
-        frames["reliability"] = _reliability(*test, results).assign(**run)
+        curve = metrics.reliability_curve(
+            *test, binning="equal_width", from_logits=True
+        )
+        curve = pd.DataFrame(curve._asdict()).rename_axis("bin").reset_index()
+        frames["reliability"] = curve.assign(calibrator="none", **run)
         for name in calibrators:
-            if f"ece_{name}" in results:
-                continue
             path = predictions / "calibration.npz"
             fitted = CALIBRATORS[name]().fit(*prediction_files.load(path))
             logits, keys = fitted.transform(test[0]), ("accuracy", "ece", "nll")
@@ -188,20 +159,6 @@ def _read_run(folder, config, calibrators):
         about = json.loads((predictions / "shift.json").read_text())
         result["shift_examples"] = about["num_examples"]
     return {"results": pd.DataFrame([result]), **frames}
-
-
-def _reliability(logits, labels, results):
-    """Returns the reliability of the test split before and after scaling."""
-    frames = {}
-    for name in ("none", *measures.CALIBRATORS):
-        curve = metrics.reliability_curve(
-            logits / results.get(f"temperature_{name}", 1.0),
-            labels,
-            binning="equal_width",
-            from_logits=True,
-        )
-        frames[name] = pd.DataFrame(curve._asdict())
-    return pd.concat(frames, names=["calibrator", "bin"]).reset_index()
 
 
 def _setting_names(configs):
@@ -254,15 +211,12 @@ def _hyperparameters(config):
 
 def _sorted(rows):
     """Returns the rows in the order of the paper's tables; others follow."""
-    places = ["", *figures.COLORS]
+    places = {name: i for i, name in enumerate(["", *figures.COLORS])}
 
     def place(column):
-        if column.name not in ("primary", "secondary"):
-            return column
-        known = dict(zip(places, range(len(places)), strict=True))
-        return column.map(known).fillna(len(places))
+        is_loss = column.name in ("primary", "secondary")
+        return column.map(places).fillna(len(places)) if is_loss else column
 
     keys = ["setting", "primary", "secondary", "objective", "seed"]
     results = rows.results.sort_values(keys, key=place, ignore_index=True)
-    parts = [results[_RUN].merge(part, on=_RUN) for part in rows[1:3]]
-    return Rows(results, *parts, rows.left_out)
+    return Rows(results, *(results[_RUN].merge(p, on=_RUN) for p in rows[1:]))

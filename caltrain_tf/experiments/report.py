@@ -1,10 +1,8 @@
 """Writes a report: a self-contained page, and its rows and tables as files."""
 
 import base64
-import datetime
 import importlib
 import io
-import itertools
 
 import jinja2
 import pandas as pd
@@ -15,8 +13,6 @@ from caltrain_tf import files
 from caltrain_tf.experiments import collect, figures, statistics, tables
 from caltrain_tf.experiments.figures import objective_label
 
-# In the template, by which an earlier report is recognised.
-_GENERATOR = 'content="caltrain_tf report"'
 _OVER_SEEDS = "Means over seeds, bars ±1 standard error."
 
 
@@ -26,39 +22,55 @@ def write_report(rows, output, command=""):
     Returns the main tables for the terminal.
     """
     output = files.as_path(output)
-    kinds = ("rows", "tables")
-    folders = [output.with_name(f"{output.stem}_{kind}") for kind in kinds]
-    if output.exists() and _GENERATOR not in output.read_text()[:10_000]:
-        raise ValueError(
-            "--output must not be a file that no report has written. "
-            f"Received: {output}"
+    sections, texts = [], []
+    names = rows.results["setting"].unique()
+    for setting in tqdm.tqdm(names, "drawing", disable=None):
+        part = collect.of_setting(rows, setting)
+        built = tables.build_tables(part)
+        sections.append(
+            {
+                "setting": setting,
+                "headline": headline(part.results),
+                "seeds": sorted(part.results["seed"].unique()),
+                "tables": built,
+                "figures": _images(_figures(part)),
+            }
         )
-    settings = {
-        setting: collect.of_setting(rows, setting)
-        for setting in rows.results["setting"].unique()
-    }
-    made = {s: tables.build_tables(part) for s, part in settings.items()}
-    page = _page(rows, settings, made, command)
-    collect.write_rows(rows, folders[0])
+        texts.append(f"{setting}\n{tables.to_text(built['results'])}")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("caltrain_tf", "experiments"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    page = environment.get_template("report.html.j2").render(
+        runs=len(rows.results),
+        objectives=rows.results["objective"].nunique(),
+        sections=sections,
+        across=_images(_effect_figures(rows.results)) if len(names) > 1 else [],
+        first=tables.FIRST,
+        left_columns=tables.LEFT,
+        version=importlib.import_module("caltrain_tf").__version__,
+        command=command,
+    )
+    collect.write_rows(rows, output.with_name(f"{output.stem}_rows"))
     for name in tables.NAMES:
-        here = {s: built[name] for s, built in made.items() if name in built}
-        path = folders[1] / f"{name}.md"
+        parts = {s["setting"]: s["tables"].get(name) for s in sections}
+        here = {setting: table for setting, table in parts.items() if table}
+        path = output.with_name(f"{output.stem}_tables") / f"{name}.md"
         if here:
             files.write_text(path, tables.to_markdown(here))
         else:
             path.unlink(missing_ok=True)  # Of an earlier report.
     # The page is written last, so that all files exist if it does.
     files.write_text(output, page)
-    return "\n\n".join(
-        f"{setting}\n{tables.to_text(built['results'])}"
-        for setting, built in made.items()
-    )
+    return "\n\n".join(texts)
 
 
 def headline(results):
     """Returns what the line on top says: the best objective, or a reason."""
     summary = statistics.summarize(results, ["ece"])
-    reason = ""
     if summary.competes is None:
         largest = tables.text_of(summary.error["accuracy"].max())
         reason = (
@@ -66,10 +78,9 @@ def headline(results):
             f"{largest}%) to tell which objectives give up less than 1% "
             "accuracy; more seeds or longer training decide it"
         )
-    elif not summary.best["ece"].any():
-        reason = "it takes two objectives with two seeds"
-    if reason:
-        return {"best": None, "reason": reason}
+        return {"reason": reason}
+    if not summary.best["ece"].any():
+        return {"reason": "it takes two objectives with two seeds"}
 
     def numbers(name):
         mean, error = summary.mean.loc[name], summary.error.loc[name]
@@ -78,7 +89,7 @@ def headline(results):
 
     best = summary.best["ece"].idxmax()
     primary = results.loc[results["objective"] == best, "primary"].iloc[0]
-    line = {"best": numbers(best), "alone": None, "test": None}
+    line = {"best": numbers(best)}
     if primary != best and primary in summary.mean.index:
         line["alone"] = numbers(primary)
         tests = statistics.paired_tests(results).query("objective == @best")
@@ -88,7 +99,7 @@ def headline(results):
 
 def _figures(rows):
     """Yields title, caption and figure of one setting."""
-    results, reliability, shift, _ = rows
+    results, reliability, shift = rows
     scaled = {"ece": "", "ece_ts": ", after temperature scaling (TS)"}
     errors = [k for k in scaled if k in results and results[k].notna().any()]
     summary = statistics.summarize(results, errors)
@@ -125,10 +136,9 @@ def _effect_figures(results):
             f"few seeds d is uncertain, and biased upwards. {tables.ECE}",
             figures.effect_size_bars(effects),
         )
-    gains = pd.DataFrame()
-    if "train_confidence" in results:
-        gains = statistics.gains(results).dropna()
-    if len(gains):
+    if "train_confidence" not in results:
+        return
+    if len(gains := statistics.gains(results).dropna()):
         yield (
             "When does a secondary loss help?",
             "A point is a run: the change of the test ECE by the secondary "
@@ -163,76 +173,29 @@ def _shift_figures(results, shift):
         f"{corruptions}. {_OVER_SEEDS}",
         figures.shift_lines(accuracy, "accuracy"),
     )
-    alone = results.loc[results["objective"] == results["primary"], "objective"]
-    shown = alone.unique() if len(alone) else unscaled["objective"][:1]
-    for objective in shown:
-        here = shift[shift["objective"] == objective]
-        if here["calibrator"].nunique() > 1:
-            yield (
-                f"Scaling under shift, {objective_label(objective)}",
-                "Temperatures are fitted to the clean calibration split. "
-                f"{corruptions} and over seeds. Bars ±1 standard error within "
-                "corruptions (Masson and Loftus): how much one scaling is "
-                f"ahead of another varies by that. {tables.ECE}",
-                figures.shift_lines(statistics.shift_by_calibrator(here)),
-            )
-
-
-def _page(rows, settings, made, command):
-    """Returns the self-contained page as text."""
-    numbers = itertools.count(1)
-
-    def images(drawn):
-        return [
-            (next(numbers), title, caption, _image(figure))
-            for title, caption, figure in drawn
-        ]
-
-    sections = []
-    for setting, part in tqdm.tqdm(settings.items(), "drawing", disable=None):
-        built = made[setting]
-        sections.append(
-            {
-                "setting": setting,
-                "headline": headline(part.results),
-                "seeds": sorted(part.results["seed"].unique()),
-                "tables": list(built.values()),
-                "first": sum(name in built for name in tables.FIRST),
-                "figures": images(_figures(part)),
-            }
+    alone = shift[shift["objective"].isin(results["primary"])]
+    for objective, here in alone.groupby("objective", sort=False):
+        yield (
+            f"Scaling under shift, {objective_label(objective)}",
+            "Temperatures are fitted to the clean calibration split. "
+            f"{corruptions} and over seeds. Bars ±1 standard error within "
+            "corruptions (Masson and Loftus): how much one scaling is ahead of "
+            f"another varies by that. {tables.ECE}",
+            figures.shift_lines(statistics.shift_by_calibrator(here)),
         )
-    several = len(settings) > 1
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("caltrain_tf", "experiments"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("report.html.j2").render(
-        runs=len(rows.results),
-        objectives=rows.results["objective"].nunique(),
-        sections=sections,
-        across=images(_effect_figures(rows.results)) if several else [],
-        left_out=rows.left_out.to_dict("records"),
-        left_columns=tables.LEFT,
-        date=datetime.date.today().isoformat(),
-        version=importlib.import_module("caltrain_tf").__version__,
-        command=command,
-    )
 
 
-def _image(figure):
-    """Returns a figure as the data URL of a high-resolution PNG image."""
-    drawn, small = io.BytesIO(), io.BytesIO()
-    # Two pixels of the image per CSS pixel, of which there are 96 per inch.
-    figure.savefig(drawn, dpi=2 * 96, facecolor="white")
-    # A third of the size of matplotlib's file, without a visible difference.
-    image = Image.open(drawn).convert("RGB").quantize(128, dither=0)
-    image.save(small, "png")
-    data = base64.b64encode(small.getvalue()).decode()
-    return {
-        "src": f"data:image/png;base64,{data}",
-        "width": round(image.width / 2),
-        "height": round(image.height / 2),
-    }
+def _images(drawn):
+    """Returns titles, captions and figures with attributes of `<img>`."""
+    images = []
+    for title, caption, figure in drawn:
+        # Two pixels of the image per CSS pixel, of which there are 96 per inch.
+        figure.savefig(png := io.BytesIO(), dpi=2 * 96, facecolor="white")
+        # A third of the size of matplotlib's file, and it looks the same.
+        image = Image.open(png).convert("RGB").quantize(128, dither=0)
+        image.save(png := io.BytesIO(), "png")
+        data = base64.b64encode(png.getvalue()).decode()
+        source = {"src": f"data:image/png;base64,{data}"}
+        size = {"width": image.width // 2, "height": image.height // 2}
+        images.append((title, caption, source | size))
+    return images

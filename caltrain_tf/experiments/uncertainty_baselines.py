@@ -104,25 +104,23 @@ def load_weights(network, path):
         reader = tf.train.load_checkpoint(path)
     except (ValueError, tf.errors.OpError) as error:
         raise ValueError(f"{kind}: {error}. Received: {path}") from error
-    shapes = reader.get_variable_to_shape_map()
     layers = [layer for layer in network.layers if layer.weights]
     weights = {
         f"{_LAYER}{number}/{weight.name}{_VALUE}": weight
         for number, layer in enumerate(layers)
         for weight in layer.weights
     }
+    wanted = {key: list(weight.shape) for key, weight in weights.items()}
     stored = {
-        key
-        for key in shapes
+        key: shape
+        for key, shape in reader.get_variable_to_shape_map().items()
         if key.startswith(_LAYER) and ".OPTIMIZER_SLOT" not in key
     }
-    for key in sorted(stored | set(weights)):
-        there = shapes.get(key)
-        wanted = list(weights[key].shape) if key in weights else None
-        if there != wanted:
+    for key in sorted(stored | wanted):
+        if stored.get(key) != wanted.get(key):
             raise ValueError(
                 f"{kind}. Received: {path}, where {key.removesuffix(_VALUE)} "
-                f"has the shape {there} instead of {wanted}"
+                f"has the shape {stored.get(key)} instead of {wanted.get(key)}"
             )
     for key, weight in weights.items():
         weight.assign(reader.get_tensor(key))
@@ -137,10 +135,11 @@ def log_names(rows):
     rows = rows[rows["corruption"].isin(NAMES) & (rows["calibrator"] == "none")]
     rows = rows[rows["metric"].isin(["nll", "accuracy", "ece"])]
     means = rows.groupby(["metric", "severity"])["value"].mean()
-    names = {
+    everything = means.groupby("metric").mean()
+    return {
         f"test/{metric}_mean_{severity}": float(value)
         for (metric, severity), value in means.items()
+    } | {
+        f"test/{metric}_mean_corrupted": float(value)
+        for metric, value in everything.items()
     }
-    for metric, value in means.groupby("metric").mean().items():
-        names[f"test/{metric}_mean_corrupted"] = float(value)
-    return names

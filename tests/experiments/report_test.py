@@ -53,7 +53,7 @@ def write(rows, folder, **options):
 
 
 def captions(text):
-    return re.findall(r"<figcaption><strong>Figure \d+\. (.*?)\.</str", text)
+    return re.findall(r"<figcaption><strong>(.*?)\.</str", text)
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +121,9 @@ def test_settings_have_sections_and_names_are_escaped(rows, tmp_path):
     evil = "<script>alert(1)</script> & co"
     results = rows.results.query("seed == 0").to_dict("records")
     results += [{**row, "setting": evil} for row in results]
-    left_out = [{"folder": "a<b>", "reason": "no 'x' & y"}]
-    text, _ = write(make_rows(results=results, left_out=left_out), tmp_path)
+    text, _ = write(make_rows(results=results), tmp_path)
     assert "<script" not in text
     assert f"<h2>{html.escape(evil)}</h2>" in text
-    assert "<code>a&lt;b&gt;</code>: no &#39;x&#39; &amp; y" in text
     assert 'href="#setting-2"' in text and 'id="setting-2"' in text
     check_form(text)
 
@@ -163,7 +161,7 @@ def test_the_headline_says_what_cannot_be_decided(tmp_path):
     assert "<td><strong>" not in text and "†" not in text
     assert "*" not in printed
     single = RESULTS[RESULTS["seed"] == 0]
-    assert report.headline(single)["best"] is None
+    assert "reason" in report.headline(single)
 
 
 ROWS = make_rows(results=result("nll", 0, 0.9, 0.1))
@@ -181,11 +179,3 @@ def test_an_earlier_report_is_replaced_whole(tmp_path, page):
     assert names == {"results", "hyperparameters", "notes"}
     again = collect.collect(tmp_path / "report_rows")
     assert len(again.results) == 1 and again.shift.empty
-
-
-def test_what_no_report_has_written_is_not_replaced(tmp_path):
-    mine = tmp_path / "thesis.html"
-    mine.write_text("<html>my own</html>")
-    with pytest.raises(ValueError, match="--output.*thesis.html"):
-        report.write_report(ROWS, mine)
-    assert mine.read_text() == "<html>my own</html>"
