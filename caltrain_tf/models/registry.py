@@ -1,4 +1,4 @@
-"""Looks up networks by the names used in flags and configuration files."""
+"""Networks by the names used in flags and configuration files."""
 
 import difflib
 import os
@@ -11,25 +11,20 @@ import numpy as np
 from caltrain_tf import files
 from caltrain_tf.models import resnets
 
-_WIDE_RESNET = re.compile(r"wrn-(\d+)-(\d+)")
-_MLP = re.compile(r"mlp-(\d+)")
 # Suggestions for misspelled names; `get` builds any other WRN-n-k too.
 _COMMON = ("resnet-50", "wrn-10-1", "wrn-16-4", "wrn-28-10", "wrn-40-2")
 
 
-def get(identifier, **options):
-    """Returns the network that `identifier` names.
+def get(name, **options):
+    """Returns a network by its name.
 
     Args:
-        identifier: `"wrn-<depth>-<width>"` or `"resnet-50"`; `"mlp-<units>"`, a
-            head of one hidden layer for embeddings; the name of a
-            model of `keras.applications`, such as `"MobileNetV2"`, which is
-            built without pretrained weights; the path of a `.keras` file; a
-            dict (or `ConfigDict`) with such a `name` and options; or a
-            `keras.Model`, which is returned unchanged.
-        **options: Options that the name or the dict does not set, such as
-            `input_shape` and `num_classes`. A network loaded from a file must
-            match them.
+        name: `"wrn-<depth>-<width>"` or `"resnet-50"`; `"mlp-<units>"`, a head
+            of one hidden layer for embeddings; the name of a model of
+            `keras.applications`, such as `"MobileNetV2"`, which is built
+            without pretrained weights; or the path of a `.keras` file.
+        **options: Options of the network, such as `input_shape` and
+            `num_classes`. A network loaded from a file must match them.
 
     Returns:
         A `keras.Model` that returns logits.
@@ -38,42 +33,36 @@ def get(identifier, **options):
         >>> import caltrain_tf as ct
         >>> ct.models.get("wrn-10-1", num_classes=100).output_shape
         (None, 100)
-        >>> ct.models.get({"name": "wrn-16-1", "num_classes": 2}).name
-        'wrn-16-1'
     """
-    if isinstance(identifier, keras.Model):
-        return identifier
-    # `ml_collections.ConfigDict` is not a Mapping.
-    if hasattr(identifier, "items"):
-        config = dict(identifier.items())
-        name = config.pop("name", None)
-        options = {**options, **config}
-    else:
-        name = identifier
+    name = str(name)
     if name == "resnet-50":
         return resnets.resnet50(**options)
-    if isinstance(name, str) and (match := _MLP.fullmatch(name)):
-        return mlp(int(match[1]), **options)
-    if isinstance(name, str) and name.endswith(".keras"):
+    if match := re.fullmatch(r"wrn-(\d+)-(\d+)", name):
+        return resnets.wide_resnet(*map(int, match.groups()), **options)
+    if match := re.fullmatch(r"mlp-(\d+)", name):
+        return _mlp(int(match[1]), **options)
+    if name.endswith(".keras"):
         return _check_fits(load(name), name, **options)
-    if name in _applications():
-        return _application(name, **options)
-    match = _WIDE_RESNET.fullmatch(name) if isinstance(name, str) else None
-    if match is None:
-        near = difflib.get_close_matches(
-            str(name), (*_COMMON, *_applications()), n=1, cutoff=0.5
-        )
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            "A network's name must be 'wrn-<depth>-<width>', 'resnet-50', "
-            "'mlp-<units>', one of `keras.applications`, such as "
-            f"'MobileNetV2', or a `.keras` file.{hint} Received: {name!r}"
-        )
-    depth, width = map(int, match.groups())
-    return resnets.wide_resnet(depth, width, **options)
+    applications = {
+        key: value
+        for key, value in vars(keras.applications).items()
+        if callable(value)
+    }
+    if name in applications:
+        options["classes"] = options.pop("num_classes", 1000)
+        options = {"weights": None, "classifier_activation": None} | options
+        return applications[name](**options)
+    known = (*_COMMON, *applications)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(
+        "A network's name must be 'wrn-<depth>-<width>', 'resnet-50', "
+        "'mlp-<units>', one of `keras.applications`, such as "
+        f"'MobileNetV2', or a `.keras` file.{hint} Received: {name!r}"
+    )
 
 
-def mlp(units, *, input_shape, num_classes):
+def _mlp(units, *, input_shape, num_classes):
     """Returns a hidden layer with ReLU and a layer of logits."""
     return keras.Sequential(
         [
@@ -87,14 +76,9 @@ def mlp(units, *, input_shape, num_classes):
 
 
 def load(path):
-    """Loads a network from a `.keras` file.
+    """Returns the network of a `.keras` file, local or in a bucket.
 
-    Args:
-        path: The file, local or in a bucket. It need not have been written by
-            this package.
-
-    Returns:
-        A `keras.Model` that is not compiled.
+    It need not have been written by this package, and is not compiled.
     """
     with tempfile.TemporaryDirectory() as folder:
         local = path
@@ -129,19 +113,3 @@ def _check_fits(network, path, input_shape=None, num_classes=None):
             f"{path}, which ends in {last.__name__}"
         )
     return network
-
-
-def _applications():
-    return [
-        name
-        for name in dir(keras.applications)
-        if not name.startswith("_")
-        and callable(getattr(keras.applications, name))
-    ]
-
-
-def _application(name, num_classes=1000, **options):
-    return getattr(keras.applications, name)(
-        **{"weights": None, "classifier_activation": None, **options},
-        classes=num_classes,
-    )

@@ -6,24 +6,20 @@ from keras import layers
 from caltrain_tf import checks
 
 
-def wide_resnet(
-    depth, width, input_shape=(32, 32, 3), num_classes=10, name=None
-):
+def wide_resnet(depth, width, input_shape=(32, 32, 3), num_classes=10):
     """Builds WRN-n-k: n convolutions deep, k times as wide as a ResNet.
 
     The network has three groups of (n - 4) / 6 pre-activation blocks with 16k,
     32k and 64k filters; the second and the third group halve the image size. As
     in Uncertainty Baselines, the shortcut of a block that changes the shape is
-    a 1x1 convolution of the block's input before normalisation. The network has
-    no dropout and no l2 penalty of its own: weight decay is an option of
-    training.
+    a 1x1 convolution of the block's input before normalisation. There is no
+    dropout and no l2 penalty: weight decay is an option of training.
 
     Args:
         depth: n, which must be 6m + 4: 10, 16, 22, 28, 40...
         width: k, at least 1.
         input_shape: (height, width, channels).
         num_classes: The number of logits.
-        name: The model's name; `"wrn-<depth>-<width>"` when not given.
 
     Returns:
         A `keras.Model` from images to float32 logits `(batch, num_classes)`.
@@ -38,13 +34,12 @@ def wide_resnet(
         Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
     """
     checks.count("depth", depth)
-    checks.count("width", width)
     if depth < 10 or (depth - 4) % 6:
         raise ValueError(
             "`depth` must be 6m + 4 with m >= 1, such as 10, 16, 22, 28 or 40. "
             f"Received: depth={depth}"
         )
-    image = _image(input_shape)
+    image = keras.Input(input_shape, name="image")
     x = _convolution(image, 16, 3, name="stem_conv")
     for group, (filters, strides) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
         for block in range(1, (depth - 4) // 6 + 1):
@@ -56,22 +51,20 @@ def wide_resnet(
             )
     x = _norm_relu(x, "final_bn", "final_relu")
     y = _logits(x, num_classes, kernel_initializer="he_normal")
-    return keras.Model(image, y, name=name or f"wrn-{depth}-{width}")
+    return keras.Model(image, y, name=f"wrn-{depth}-{width}")
 
 
-def resnet50(input_shape=(224, 224, 3), num_classes=1000, name=None):
+def resnet50(input_shape=(224, 224, 3), num_classes=1000):
     """Builds ResNet-50 v1.5, which strides in the 3x3 convolutions.
 
     The network has a 7x7 convolution and a max pooling, both with stride 2,
     followed by four stages of 3, 4, 6 and 3 bottleneck blocks with 256, 512,
-    1024 and 2048 output channels. It has no l2 penalty of its own: weight decay
-    is an option of training. The order of its weights is that of Uncertainty
-    Baselines, so `set_weights` takes the weights of its ResNet-50.
+    1024 and 2048 output channels. The order of its weights is that of
+    Uncertainty Baselines, so `set_weights` takes those of its ResNet-50.
 
     Args:
         input_shape: (height, width, channels).
         num_classes: The number of logits.
-        name: The model's name; `"resnet-50"` when not given.
 
     Returns:
         A `keras.Model` from images to float32 logits `(batch, num_classes)`.
@@ -85,7 +78,7 @@ def resnet50(input_shape=(224, 224, 3), num_classes=1000, name=None):
     Reference:
         He et al., "Deep Residual Learning for Image Recognition", 2015.
     """
-    image = _image(input_shape)
+    image = keras.Input(input_shape, name="image")
     # Pads both sides equally; "same" would pad by 2 and 3.
     x = layers.ZeroPadding2D(3, name="stem_pad")(image)
     x = _convolution(x, 64, 7, strides=2, padding="valid", name="stem_conv")
@@ -102,7 +95,7 @@ def resnet50(input_shape=(224, 224, 3), num_classes=1000, name=None):
             )
     small = keras.initializers.RandomNormal(stddev=0.01)
     y = _logits(x, num_classes, kernel_initializer=small)
-    return keras.Model(image, y, name=name or "resnet-50")
+    return keras.Model(image, y, name="resnet-50")
 
 
 def _pre_activation_block(x, filters, strides, *, name):
@@ -134,19 +127,6 @@ def _bottleneck_block(x, filters, strides, *, name):
     return layers.ReLU(name=f"{name}_relu3")(y)
 
 
-def _image(input_shape):
-    shape = tuple(input_shape)
-    is_image = len(shape) == 3 and all(
-        isinstance(size, int) and size >= 1 for size in shape
-    )
-    if not is_image:
-        raise ValueError(
-            "`input_shape` must be (height, width, channels), each >= 1. "
-            f"Received: input_shape={input_shape!r}"
-        )
-    return keras.Input(shape, name="image")
-
-
 def _convolution(x, filters, kernel_size, *, name, strides=1, padding="same"):
     return layers.Conv2D(
         filters,
@@ -168,7 +148,6 @@ def _norm_relu(x, norm, relu):
 
 
 def _logits(x, num_classes, *, kernel_initializer):
-    checks.count("num_classes", num_classes)
     # In float32 under any dtype policy: a bfloat16 logit has 8 bits, so
     # different confidences close to 1 would be rounded to the same value
     # before a calibration loss sees them.
