@@ -6,7 +6,7 @@ from tests.experiments import finished_runs as fake_runs
 run = functools.partial(run_here, "report.py")
 
 
-def test_a_page_of_runs_and_what_is_wrong_with_some(tmp_path):
+def test_a_page_of_the_finished_runs(tmp_path):
     runs = fake_runs.write_runs(tmp_path / "runs", seeds=(0,))
     (runs / "half").mkdir()
     (runs / "half" / "config.json").write_text("{}")
@@ -14,5 +14,5 @@ def test_a_page_of_runs_and_what_is_wrong_with_some(tmp_path):
     done = run(runs, f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert "NLL + MMCE" in done.stdout and str(output) in done.stdout
-    assert "no results.json" in output.read_text()
-    assert (tmp_path / "page_rows" / "left_out.csv").exists()
+    assert "2 runs in 1 setting" in output.read_text()
+    assert (tmp_path / "page_rows" / "results.csv").exists()
