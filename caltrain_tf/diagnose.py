@@ -18,6 +18,10 @@ LEVEL = 0.05
 MOST_ROWS = 5
 # How many times more one direction must weigh to be the verdict.
 MOST = 3
+PARTS = (
+    "{score:.4f} = {miscalibration:.4f} miscalibration - "
+    "{discrimination:.4f} discrimination + {uncertainty:.4f} uncertainty"
+)
 
 
 def diagnose(
@@ -26,7 +30,6 @@ def diagnose(
     from_logits=False,
     *,
     groups=None,
-    class_names=None,
     num_bins=15,
     num_draws=1000,
     seed=0,
@@ -54,7 +57,6 @@ def diagnose(
         probs, labels: As in `metrics.calibration_error`.
         from_logits: Whether `probs` holds logits.
         groups: The group of each example, `(...)` or of its first axes.
-        class_names: The names of the classes; by default their ids.
         num_bins: Number of bins.
         num_draws: Number of sets of labels that are drawn for the test, and of
             bootstrap samples.
@@ -89,28 +91,17 @@ def diagnose(
         )
     # The probability of class 1, or else the confidence of the predicted class.
     judged = decomposition.outcomes(examples, None)
-    (predicted,) = examples.map(lambda block, _: (block.argmax(axis=1),))
     num_classes = max(examples.predictions.shape[1], 2)
-    if class_names is None:
-        class_names = range(num_classes)
-    elif len(class_names) != num_classes:
-        raise ValueError(
-            f"`class_names` must be {num_classes} names. "
-            f"Received: {len(class_names)}"
-        )
     draws = {"num_draws": num_draws, "seed": seed, "num_bins": num_bins}
     test = test_of_top = decomposition.calibration_test(top, None, **draws)
     if num_classes == 2:
         test = decomposition.calibration_test(judged, None, **draws)
-    by_class = [
-        (str(class_names[k]), predicted == k) for k in np.unique(predicted)
-    ]
+    (predicted,) = examples.map(lambda block, _: (block.argmax(axis=1),))
+    by_class = [(str(k), predicted == k) for k in np.unique(predicted)]
     by_group = []
     if groups is not None:
-        by_group = [
-            (subsets.group_text(group), rows)
-            for group, rows in subsets.rows_of_groups(examples, groups).items()
-        ]
+        rows = subsets.rows_of_groups(examples, groups)
+        by_group = [(subsets.group_text(k), rows[k]) for k in rows]
     return Diagnosis(
         num_examples=len(top.correct),
         num_classes=num_classes,
@@ -119,18 +110,16 @@ def diagnose(
         nll=scores.negative_log_likelihood(examples, None),
         brier=scores.brier_score(examples, None),
         parts={
-            score: decomposition.score_decomposition(
-                judged, None, score
-            )._asdict()
-            for score in decomposition.SCORES
+            k: decomposition.score_decomposition(judged, None, k)._asdict()
+            for k in decomposition.SCORES
         },
         ece=test_of_top.value,
         ece_if_calibrated=test_of_top.expected,
         p_value=test.p_value,
         **_recalibrated(examples, not from_logits, num_bins, num_draws, seed),
         ranges=_ranges(judged, num_bins),
-        classes=_worst_first(_gaps(by_class, top)),
-        groups=_worst_first(_gaps(by_group, top)),
+        classes=sorted(_gaps(by_class, top), key=_negative_size),
+        groups=sorted(_gaps(by_group, top), key=_negative_size),
         outcomes=top,
     )
 
@@ -194,14 +183,9 @@ class Diagnosis:
             for sign in (1, -1)
         )
         if self.num_classes == 2 and (over == 0) != (under == 0):
-            low = min(row["low"] for row in self.ranges)
-            high = max(row["high"] for row in self.ranges)
-            if low < 0.5 < high:
-                side = "high" if over else "low"
-                return f"probabilities of class 1 are too {side}"
-            # A high probability of class 1 is confident above 0.5 only.
-            over, under = (over, under) if low > 0.5 else (under, over)
-        elif self.num_classes == 2 or not self.ranges:
+            side = "high" if over else "low"
+            return f"probabilities of class 1 are too {side}"
+        if self.num_classes == 2 or not self.ranges:
             gap = self.confidence - self.accuracy
             over, under = max(gap, 0), max(-gap, 0)
         larger = "over-confident" if over > under else "under-confident"
@@ -260,20 +244,13 @@ class Diagnosis:
         """Pairs of a heading and its text."""
         low, high = self.ece_interval
         binary = self.num_classes == 2
-        count = f"{self.num_examples:,} of {self.num_classes} classes"
-        yield "Examples", count
+        yield "Examples", f"{self.num_examples:,} of {self.num_classes} classes"
         mean = f"mean confidence {self.confidence:.4f}"
         yield "Accuracy", f"{self.accuracy:.4f}, {mean}"
         yield "NLL, Brier score", f"{self.nll:.4f}, {self.brier:.4f}"
+        judged = "class 1" if binary else "the predicted class"
         for score, name in (("nll", "NLL"), ("brier", "Brier score")):
-            parts = self.parts[score]
-            yield (
-                f"{name} of {'class 1' if binary else 'the predicted class'}",
-                f"{parts['score']:.4f} = "
-                f"{parts['miscalibration']:.4f} miscalibration - "
-                f"{parts['discrimination']:.4f} discrimination + "
-                f"{parts['uncertainty']:.4f} uncertainty",
-            )
+            yield f"{name} of {judged}", PARTS.format(**self.parts[score])
         yield (
             "ECE",
             f"{self.ece:.4f}; by chance {self.ece_if_calibrated:.4f}; "
@@ -287,16 +264,14 @@ class Diagnosis:
             ("Groups", "Group", self.groups),
         ):
             clear = [row for row in table if row["p_value"] < LEVEL]
-            if table and not clear:
-                yield plural, f"none of {len(table)} stands out"
             for row in clear[:MOST_ROWS]:
                 yield f"{head} {row['name']}", _gap_text(row)
+            if table and not clear:
+                yield plural, f"none of {len(table)} stands out"
             if len(clear) > MOST_ROWS:
                 count = f"{len(clear)} of {len(table)} stand out"
-                yield (
-                    plural,
-                    f"{count}; these {MOST_ROWS} have the largest gaps",
-                )
+                few = f"these {MOST_ROWS} have the largest gaps"
+                yield plural, f"{count}; {few}"
 
     def __str__(self):
         """Returns the text."""
@@ -338,10 +313,8 @@ def _gaps(parts, outcomes):
     return table
 
 
-def _worst_first(table):
-    return sorted(
-        table, key=lambda row: (row["p_value"] >= LEVEL, -abs(row["gap"]))
-    )
+def _negative_size(row):
+    return -abs(row["gap"])
 
 
 def _gap(name, confidence, correct, weight=None):
@@ -358,17 +331,14 @@ def _gap(name, confidence, correct, weight=None):
     confidence = confidence.astype(np.float64)
     gap = float(weight @ (confidence - correct))
     variance = confidence * (1 - confidence)
-    deviation = np.sqrt(weight**2 @ variance)
-    p_value = 1.0
-    if deviation > 0:
-        skewness = weight**3 @ (variance * (1 - 2 * confidence)) / deviation**3
-        # Half of a step between two possible sums.
-        size = max(abs(gap) - 0.5 * weight @ weight, 0.0) / deviation
-        # More right predictions than expected are a negative gap.
-        skewness = -skewness if gap > 0 else skewness
-        p_value = min(2 * float(stats.pearson3.sf(size, skewness)), 1.0)
-    elif gap != 0:
-        p_value = 0.0
+    # Confidences of 0 and 1 alone have no deviation.
+    deviation = max(np.sqrt(weight**2 @ variance), 1e-12)
+    skewness = weight**3 @ (variance * (1 - 2 * confidence)) / deviation**3
+    # More right predictions than expected are a negative gap.
+    skewness = -skewness if gap > 0 else skewness
+    # Half of a step between two possible sums.
+    size = max(abs(gap) - 0.5 * weight @ weight, 0.0) / deviation
+    p_value = min(2 * float(stats.pearson3.sf(size, skewness)), 1.0)
     return {
         "name": name,
         "count": len(confidence),
@@ -386,10 +356,11 @@ def _ranges(outcomes, num_bins):
     # Ties may leave bins empty.
     _, index = np.unique(binned.bin_indices(p, edges), return_inverse=True)
     bins = [(k, index == k) for k in range(index.max() + 1)]
-    table = _gaps(bins, outcomes)
-    signs = [(row["p_value"] < LEVEL) * np.sign(row["gap"]) for row in table]
     found = []
-    for sign, run in itertools.groupby(table, lambda row: signs[row["name"]]):
+    for sign, run in itertools.groupby(
+        _gaps(bins, outcomes),
+        lambda row: (row["p_value"] < LEVEL) * np.sign(row["gap"]),
+    ):
         run = list(run)
         if sign == 0:
             continue

@@ -192,13 +192,13 @@ def standardize(
     if mask is None:
         mask = ops.ones_like(predictions[:, 0])
     else:
-        mask = _flatten_weight(ops, "mask", ops.cast(mask, "float32"), shape)
+        mask = flatten_weight(ops, "mask", ops.cast(mask, "float32"), shape)
     if ignore_class is not None:
         mask = mask * ops.cast(labels != ignore_class, "float32")
     weight = scaled = mask
     if sample_weight is not None:
         weight = ops.cast(_to_tensor("sample_weight", sample_weight), "float32")
-        weight = _flatten_weight(ops, "sample_weight", weight, shape)
+        weight = flatten_weight(ops, "sample_weight", weight, shape)
         is_weight = _are_weights(weight)
         _require(is_weight, _WEIGHTS, "sample_weight", weight, weight)
         weight = ops.where(is_weight, weight, float("nan")) * mask
@@ -351,7 +351,7 @@ def _flatten_labels(xp, name, labels, shape, num_classes, ignore_class):
     return xp.reshape(labels, (-1,))
 
 
-def _flatten_weight(xp, name, values, shape):
+def flatten_weight(xp, name, values, shape):
     """Weights or a mask as `(n,)`, broadcast over missing axes."""
     if len(values.shape) == len(shape) + 1 and values.shape[-1] == 1:
         values = xp.squeeze(values, -1)
@@ -738,7 +738,7 @@ def read_labels(labels, shape, num_classes, ignore_class):
 def read_weight(sample_weight, shape):
     """Weights `(n,)`, float64."""
     weight = checks.as_array("sample_weight", sample_weight)
-    weight = _flatten_weight(np, "sample_weight", weight, shape)
+    weight = flatten_weight(np, "sample_weight", weight, shape)
     valid = _are_weights(weight)
     if not valid.all():
         row = int(np.argmin(valid))

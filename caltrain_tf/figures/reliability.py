@@ -18,7 +18,6 @@ _GAP = {
     "edgecolor": _ORANGE,
     "hatch": "///",
 }
-_LEGEND_STYLE = {"frameon": False, "ncols": 2, "fontsize": 8}
 # Bins with fewer predictions are drawn faint: the standard error of their
 # accuracy can be 9 points or more.
 FEW = 30
@@ -28,8 +27,6 @@ _HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
 # Margins around the axes and their histogram, in inches.
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.65, 0.18, 0.62, 0.45
 _LEGEND = 0.45
-# Largest number of diagrams in one figure; more would not fit on a page.
-_MOST_GROUPS = 60
 
 
 def reliability_diagram(
@@ -77,36 +74,25 @@ def reliability_diagram(
         >>> figure = ct.figures.reliability_diagram(probs, [0, 0, 1, 0])
         >>> figure.savefig("reliability.png")  # doctest: +SKIP
     """
-    read = inputs.top_labels
+    read, binning, names = inputs.top_labels, "equal_mass", ()
     if checks.flag("positive", positive):
-        read = binned.positives
+        read, binning = binned.positives, "equal_width"
+        names = "share of class 1", "probability"
     outcome = read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    own_figure = ax is None
-    if own_figure:
+    is_own_figure = ax is None
+    if is_own_figure:
         (ax,) = new_axes(1)
-    _draw_outcome(
-        ax,
-        outcome,
-        title,
-        num_bins,
-        "equal_width" if positive else "equal_mass",
-    )
+    _draw_outcome(ax, outcome, title, num_bins, binning)
     if positive:
         ax.set_ylabel("Share of class 1")
         ax.child_axes[0].set_xlabel("Probability of class 1")
-    names = ("share of class 1", "probability") if positive else ()
-    handles = _handles(*names)
-    if own_figure:
-        draw_legend(ax.figure, handles)
+    if is_own_figure:
+        draw_legend(ax.figure, *names)
     else:
-        ax.legend(
-            handles=handles,
-            loc="upper center",
-            bbox_to_anchor=(0.5, _HISTOGRAM_BOX[1] - 0.2),
-            **_LEGEND_STYLE,
-        )
+        below = (0.5, _HISTOGRAM_BOX[1] - 0.2)
+        draw_legend(ax, *names, bbox_to_anchor=below)
     return ax.figure
 
 
@@ -151,7 +137,6 @@ def group_reliability(
     groups,
     num_bins=15,
     from_logits=False,
-    columns=4,
     *,
     multi_label=False,
     ignore_class=None,
@@ -165,10 +150,9 @@ def group_reliability(
     Args:
         probs, labels: As in `metrics.calibration_error`.
         groups: The group of each example, `(...)` or of the first axes, as in
-            `metrics.groupwise`; at most 60 different groups.
+            `metrics.groupwise`.
         num_bins: Number of bars of each diagram.
         from_logits: Whether `probs` holds logits.
-        columns: Number of diagrams per row.
         multi_label, ignore_class, sample_weight: As in the metrics.
 
     Returns:
@@ -182,34 +166,27 @@ def group_reliability(
         >>> [ax.get_title("left") for ax in figure.axes]
         ['all (4)', 'old (1)', 'young (3)']
     """
-    columns = checks.count("columns", columns)
     examples = inputs.read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    rows = subsets.rows_of_groups(examples, groups)
-    if len(rows) > _MOST_GROUPS:
-        raise ValueError(
-            f"`groups` must hold at most {_MOST_GROUPS} different ones. "
-            f"Received: {len(rows)}"
-        )
     everything = inputs.top_labels(examples, None)
     outcomes = [(f"all ({len(everything[0]):,})", everything)]
-    for group, index in rows.items():
+    for group, index in subsets.rows_of_groups(examples, groups).items():
         title = f"{subsets.group_text(group)} ({len(index):,})"
         outcomes.append((title, everything.rows(index)))
-    return draw_outcomes(outcomes, num_bins, columns)
+    return draw_outcomes(outcomes, num_bins)
 
 
-def draw_outcomes(outcomes, num_bins=15, columns=None):
+def draw_outcomes(outcomes, num_bins=15):
     """Draws a diagram of each title and its `inputs.Outcomes`."""
-    axes = new_axes(len(outcomes), columns)
+    axes = new_axes(len(outcomes))
     for ax, (title, outcome) in zip(axes, outcomes, strict=True):
-        _draw_outcome(ax, outcome, title, num_bins, "equal_mass")
+        _draw_outcome(ax, outcome, title, num_bins)
     draw_legend(axes[0].figure)
     return axes[0].figure
 
 
-def _draw_outcome(ax, outcome, title, num_bins, binning):
+def _draw_outcome(ax, outcome, title, num_bins, binning="equal_mass"):
     error = binned.calibration_error(outcome, None, num_bins, binning=binning)
     curve, unweighted = (
         binned.reliability_curve(each, None, num_bins, "equal_width")
@@ -219,9 +196,9 @@ def _draw_outcome(ax, outcome, title, num_bins, binning):
     draw(ax, curve, unweighted.count, title, text)
 
 
-def new_axes(count, columns=None, width=3.0):
+def new_axes(count, columns=4, width=3.0):
     """Returns axes of a new figure, with space for histograms and legend."""
-    columns = min(columns or count, count)
+    columns = min(columns, count)
     rows = math.ceil(count / columns)
     height = 0.943 * width
     around = _BOTTOM - _HISTOGRAM_BOX[1] * height + _TOP
@@ -240,19 +217,16 @@ def new_axes(count, columns=None, width=3.0):
     return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
 
 
-def draw_legend(figure, handles=None):
-    """Draws one legend above all diagrams, where it covers nothing."""
-    handles = handles or _handles()
-    figure.legend(handles=handles, loc="upper center", **_LEGEND_STYLE)
-
-
-def _handles(accuracy="accuracy", confidence="confidence"):
-    return [
+def draw_legend(place, accuracy="accuracy", confidence="confidence", **options):
+    """Draws a legend above all diagrams of a figure, or at axes."""
+    handles = [
         Patch(facecolor=_BLUE, label=accuracy),
         Patch(**_GAP, label="gap"),
         Line2D([], [], color=_BLUE, linestyle="--", label=f"mean {accuracy}"),
         Line2D([], [], color=_ORANGE, label=f"mean {confidence}"),
     ]
+    look = {"frameon": False, "ncols": 2, "fontsize": 8}
+    place.legend(handles=handles, loc="upper center", **look, **options)
 
 
 def draw_diagonal(ax, **options):

@@ -16,9 +16,6 @@ from scipy.special import digamma
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned
 
-# How far rounding of weights may move a risk.
-WEIGHT_ROUNDING = 1e-6
-
 
 class RiskCoverageCurve(NamedTuple):
     """Arrays `(points,)`, from the smallest coverage to 1."""
@@ -172,8 +169,7 @@ def coverage_at_risk(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     _, mass, errors = _accumulate(*outcomes)
-    slack = 0.0 if outcomes.weight is None else WEIGHT_ROUNDING
-    allowed = np.flatnonzero(errors / mass <= risk + slack)
+    allowed = np.flatnonzero(errors / mass <= risk)
     return float(mass[allowed[-1]] / mass[-1]) if len(allowed) else float("nan")
 
 
@@ -184,8 +180,7 @@ def _accumulate(confidence, correct, weight):
     """
     arrays = binned.sort_together(confidence, correct, weight)
     confidence, correct, weight = (array[::-1] for array in arrays)
-    # No quotient overflows.
-    weight = weight / max(weight.min(), 1e-300 * weight.max())
+    weight = binned.in_units(weight)
     mass = np.cumsum(weight)
     errors = np.cumsum(weight * ~correct)
     last = np.append(np.flatnonzero(np.diff(confidence)), len(confidence) - 1)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from caltrain_tf import checks, inputs
+from caltrain_tf.metrics import scores
 
 
 def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
@@ -23,15 +24,9 @@ def coverage(sets, labels, *, ignore_class=None, sample_weight=None):
         >>> ct.metrics.coverage([[1, 1, 0], [0, 0, 1]], [1, 0])
         0.5
     """
-    sets = _read(sets)
-    *shape, num_classes = sets.shape
-    ignore_class = checks.ignore_class(ignore_class)
-    ids, counts = inputs.read_labels(
-        labels, tuple(shape), num_classes, ignore_class
-    )
-    ids = ids if counts is None else np.where(counts, ids, 0)
-    held = inputs.at_class(sets.reshape(-1, num_classes), ids)
-    return _mean(held, tuple(shape), sample_weight, counts)
+    examples = _read(sets, labels, ignore_class, sample_weight)
+    (held,) = examples.map(lambda sets, ids: (inputs.at_class(sets, ids) > 0,))
+    return scores.mean(held, examples.weight)
 
 
 def set_size(sets, *, sample_weight=None):
@@ -49,13 +44,13 @@ def set_size(sets, *, sample_weight=None):
         >>> ct.metrics.set_size([[1, 1, 0], [0, 0, 1]])
         1.5
     """
-    sets = _read(sets)
-    shape = sets.shape[:-1]
-    return _mean(np.sum(sets, axis=-1).ravel(), shape, sample_weight)
+    examples = _read(sets, None, None, sample_weight)
+    (sizes,) = examples.map(lambda sets, _: ((sets > 0).sum(axis=1),))
+    return scores.mean(sizes, examples.weight)
 
 
-def _read(sets):
-    """`sets` as booleans `(..., K)`."""
+def _read(sets, labels, ignore_class, sample_weight):
+    """`inputs.Examples` with 1 for classes in the set and -1 for others."""
     sets = checks.as_array("sets", sets)
     if sets.ndim < 2 or sets.size == 0 or sets.shape[-1] < 2:
         raise ValueError(
@@ -68,20 +63,13 @@ def _read(sets):
         raise ValueError(
             f"`sets` must hold True and False, or 1 and 0. Received: {wrong}"
         )
-    return is_set
-
-
-def _mean(values, shape, sample_weight, counts=None):
-    """Weighted mean of values `(n,)` of examples of a shape."""
-    weight = np.ones(len(values))
-    if sample_weight is not None:
-        weight = inputs.read_weight(sample_weight, shape)
-        weight = weight / max(weight.max(), 1e-300)  # No sum overflows.
-    if counts is not None:
-        weight = weight * counts
-    if not weight.any():
-        raise ValueError(
-            "`sample_weight` and `ignore_class` must leave an example that "
-            f"counts. Received: {len(values)} examples, none of which does"
-        )
-    return float(np.average(values, weights=weight))
+    # As logits, since they do not sum to 1.
+    return inputs.read(
+        np.where(is_set, np.float32(1), np.float32(-1)),
+        labels,
+        from_logits=True,
+        ignore_class=ignore_class,
+        sample_weight=sample_weight,
+        name="sets",
+        needs_labels=labels is not None,
+    )

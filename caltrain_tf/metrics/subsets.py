@@ -8,8 +8,8 @@ import numpy as np
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned, scores, selective, unbinned
 
-# Metrics of the predicted class, and metrics that are means of a value per
-# example: both read the predictions once, not once per resample.
+# Metrics of the predicted class, at most 1, and means of a value per example:
+# both read the predictions once, not once per resample.
 OF_TOP_LABELS = (
     binned.calibration_error,
     binned.mean_sweep_calibration_error,
@@ -25,9 +25,6 @@ OF_EXAMPLES = {
     scores.brier_score: scores.brier_of_examples,
     scores.negative_log_likelihood: scores.nll_of_examples,
 }
-# The largest value of each metric; the smallest is 0. Missing metrics have no
-# bound, or one that depends on the number of classes.
-LARGEST_VALUES = dict.fromkeys(OF_TOP_LABELS, 1.0) | {scores.brier_score: 2.0}
 # Metrics whose higher values are better.
 RISING = (scores.accuracy, selective.coverage_at_risk)
 
@@ -45,17 +42,12 @@ def on_rows(metric, options, examples):
         def function(rows):
             return metric(outcomes.rows(rows), None, **options)
 
-    elif metric in OF_EXAMPLES:
-        if options:
-            raise ValueError(
-                f"{metric.__name__} has no options. Received: {options}"
-            )
-        values = OF_EXAMPLES[metric](examples)
+    elif metric in OF_EXAMPLES and not options:
+        values = inputs.Outcomes(OF_EXAMPLES[metric](examples), None, weight)
 
         def function(rows):
-            return scores.mean(
-                values[rows], None if weight is None else weight[rows]
-            )
+            value, _, weight = values.rows(rows)
+            return scores.mean(value, weight)
 
     else:
         probs, labels = examples.whole()
@@ -91,7 +83,6 @@ def bootstrap(
     labels,
     num_samples=1000,
     level=0.95,
-    method="basic",
     seed=0,
     *,
     from_logits=False,
@@ -103,13 +94,12 @@ def bootstrap(
     """A metric with its bootstrap confidence interval.
 
     The examples are drawn with replacement `num_samples` times, each with its
-    weight. The `"basic"` interval mirrors the quantiles of the resampled values
-    at the metric's value. It is an interval of the metric of the distribution
-    that the examples come from: binned errors are larger the fewer examples
-    there are, and mirroring removes this bias. A `"percentile"` interval of a
-    well calibrated network lies above the value. Either is widened to the value
-    where that lies outside. Mirrored ends that the metric cannot reach, such as
-    an accuracy above 1, are moved to the nearest possible value.
+    weight. The interval mirrors the quantiles of the resampled values at the
+    metric's value (the basic bootstrap). It is an interval of the metric of the
+    distribution that the examples come from: binned errors are larger the fewer
+    examples there are, and mirroring removes this bias. The interval is widened
+    to the value where that lies outside. Ends below 0, or above 1 where the
+    metric is at most 1, are moved there.
 
     Args:
         metric: An exact metric of this package, or any function
@@ -119,7 +109,6 @@ def bootstrap(
         probs, labels: As in `calibration_error`.
         num_samples: Number of resamples.
         level: Coverage of the interval.
-        method: `"basic"` or `"percentile"`.
         seed: Seed of the resampling.
         from_logits, multi_label, ignore_class, sample_weight: Likewise.
         **options: Options of the metric.
@@ -139,7 +128,6 @@ def bootstrap(
     """
     num_samples = checks.count("num_samples", num_samples)
     level = checks.number("level", level, low=0, high=1)
-    method = checks.choice("method", method, ("basic", "percentile"))
     seed = checks.count("seed", seed, low=0)
     examples = inputs.read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
@@ -153,10 +141,9 @@ def bootstrap(
         for _ in range(num_samples)
     ]
     tail = (1 - level) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail])
-    if method == "basic":
-        mirrored = [2 * value - high, 2 * value - low]
-        low, high = np.clip(mirrored, 0, LARGEST_VALUES.get(metric, np.inf))
+    mirrored = 2 * value - np.quantile(resampled, [1 - tail, tail])
+    largest = 1.0 if metric in OF_TOP_LABELS else np.inf
+    low, high = np.clip(mirrored, 0, largest)
     # `fmin` keeps the interval where the value is NaN.
     interval = float(np.fmin(low, value)), float(np.fmax(high, value))
     return BootstrapResult(value, interval)
@@ -171,26 +158,19 @@ class GroupTable:
         values: Dictionary from groups to values of the metric.
         counts: Dictionary from groups to the number of examples that count.
         overall: The metric of all examples together.
-        higher_is_better: Whether the smallest value is the worst, instead of
-            the largest.
+        worst_group: The group with the worst value; the first such group.
     """
 
     metric: str
     values: dict
     counts: dict
     overall: float
-    higher_is_better: bool = False
+    worst_group: object
 
     @property
     def worst(self):
         """The worst value of a group; NaN if one is NaN."""
         return self.values[self.worst_group]
-
-    @property
-    def worst_group(self):
-        """The group with the worst value; the first such group."""
-        worst = np.argmin if self.higher_is_better else np.argmax
-        return list(self.values)[worst(list(self.values.values()))]
 
     @property
     def gap(self):
@@ -220,7 +200,6 @@ def groupwise(
     labels,
     groups,
     *,
-    higher_is_better=None,
     from_logits=False,
     multi_label=False,
     ignore_class=None,
@@ -243,15 +222,14 @@ def groupwise(
             first axes, or a list of numbers, strings or any hashable objects,
             such as tuples of several attributes. Groups without an example that
             counts are left out.
-        higher_is_better: Whether the smallest value is the worst. By default
-            True for `accuracy` and `coverage_at_risk` only.
         from_logits, multi_label, ignore_class, sample_weight: Likewise.
         **options: Options of the metric.
 
     Returns:
         A `GroupTable`: `values` and `counts` are dictionaries by group, sorted
         if groups can be sorted; `overall` is the metric of all examples;
-        `worst` is the worst value, that of `worst_group`; and `gap` is the
+        `worst` is the worst value, that of `worst_group`: the largest one, or
+        for `accuracy` and `coverage_at_risk` the smallest; and `gap` is the
         difference of the largest and the smallest value. It prints as a table.
 
     Example:
@@ -270,20 +248,19 @@ def groupwise(
         worst: b      2    0.5000
         gap                0.5000
     """
-    if higher_is_better is None:
-        higher_is_better = metric in RISING
-    checks.flag("higher_is_better", higher_is_better)
     examples = inputs.read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
     of_rows = on_rows(metric, options, examples)
     rows = rows_of_groups(examples, groups)
+    values = {group: of_rows(index) for group, index in rows.items()}
+    worst = np.argmin if metric in RISING else np.argmax
     return GroupTable(
         metric=getattr(metric, "__name__", type(metric).__name__),
-        values={group: of_rows(index) for group, index in rows.items()},
+        values=values,
         counts={group: len(index) for group, index in rows.items()},
         overall=of_rows(slice(None)),
-        higher_is_better=higher_is_better,
+        worst_group=list(values)[worst(list(values.values()))],
     )
 
 
@@ -295,22 +272,21 @@ def group_text(group):
 
 def rows_of_groups(examples, groups):
     """A dictionary from groups to the indices of their examples that count."""
-    shape = examples.shape
-    array = _as_objects(groups)
-    if array.shape == (*shape, 1):
-        array = array[..., 0]
-    if array.ndim == 0 or array.shape != shape[: array.ndim]:
+    if isinstance(groups, list | tuple):
+        # NumPy would turn numbers among strings into strings, tuples into rows.
+        groups = np.fromiter(groups, object, len(groups))
+    if not hasattr(groups, "__array__"):
         raise ValueError(
-            f"`groups` must have the shape of the examples, {shape}, or of "
-            f"their first axes. Received: groups.shape={array.shape}"
+            "`groups` must hold the group of each example. "
+            f"Received: groups={groups!r}"
         )
-    array = array.reshape(array.shape + (1,) * (len(shape) - array.ndim))
-    array = np.broadcast_to(array, shape).reshape(-1)
+    groups = np.asarray(groups)
+    groups = inputs.flatten_weight(np, "groups", groups, examples.shape)
     if examples.counts is not None:
-        array = array[examples.counts]
+        groups = groups[examples.counts]
     rows = {}
     try:
-        for row, group in enumerate(array.tolist()):
+        for row, group in enumerate(groups.tolist()):
             rows.setdefault(group, []).append(row)
     except TypeError as error:
         raise ValueError(
@@ -323,18 +299,3 @@ def rows_of_groups(examples, groups):
     except TypeError:  # Objects of different kinds keep their order.
         names = list(rows)
     return {name: np.array(rows[name]) for name in names}
-
-
-def _as_objects(groups):
-    """Groups as an array, of objects unless all are of one kind."""
-    if hasattr(groups, "detach"):
-        groups = groups.detach().cpu()
-    if hasattr(groups, "__array__"):
-        return np.asarray(groups)
-    if not isinstance(groups, (list, tuple)):
-        raise ValueError(
-            "`groups` must hold the group of each example. "
-            f"Received: groups={groups!r}"
-        )
-    # NumPy would turn numbers among strings into strings, and tuples into rows.
-    return np.fromiter(groups, object, len(groups))

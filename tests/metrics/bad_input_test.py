@@ -175,7 +175,7 @@ JUNK = {
     # None is what they are if nothing is said.
     "num_classes": NO_NUMBER.filter(lambda value: value is not None),
     "threshold": NO_NUMBER.filter(lambda value: value is not None),
-    **dict.fromkeys(["binning", "estimator", "method", "reduce"], NO_NUMBER),
+    **dict.fromkeys(["binning", "estimator", "reduce"], NO_NUMBER),
     "metric": NO_NUMBER,
     "risk": NO_NUMBER,
     "groups": st.one_of(
@@ -190,7 +190,6 @@ JUNK = {
         ),
         st.just([[0], [1], [2], [3], (4,)]),
     ),
-    "higher_is_better": NO_FLAG.filter(lambda value: value is not None),
     "ignore_class": NO_ARRAY,
 }
 

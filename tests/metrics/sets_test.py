@@ -33,12 +33,6 @@ def test_size_is_the_mean_number_of_classes():
     assert metrics.set_size(SETS.reshape(3, 20, 4)) == metrics.set_size(SETS)
 
 
-def test_no_sum_of_weights_overflows():
-    sets, weight = [[1, 1, 0], [0, 0, 1]], [1e308, 1e308]
-    assert metrics.coverage(sets, [1, 0], sample_weight=weight) == 0.5
-    assert metrics.set_size(sets, sample_weight=weight) == 1.5
-
-
 def test_weights_and_ignored_examples():
     for scale in (1, 1e-7):
         weights = scale * WEIGHTS
