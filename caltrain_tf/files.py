@@ -1,8 +1,4 @@
-"""Paths and atomic writes, on a disk or in a bucket such as `gs://bucket/run`.
-
-Every path becomes an `etils.epath.Path`, which has the methods of
-`pathlib.Path`.
-"""
+"""Paths and atomic writes, on a disk or in a bucket (`gs://...`)."""
 
 import io
 import os
@@ -30,12 +26,7 @@ class _MemoryPath(gpath.PosixGPath):
 
 
 def as_path(path):
-    """Returns a path as an `epath.Path`.
-
-    Example:
-        >>> (as_path("gs://bucket/run") / "results.json").parent
-        PosixGPath('gs://bucket/run')
-    """
+    """Returns a path, maybe of a bucket, as an `epath.Path`."""
     return epath.Path(path)
 
 
@@ -55,15 +46,7 @@ def write_bytes(path, content):
 
 
 def write_text(path, text):
-    """Writes a text in UTF-8, as `write_bytes` does.
-
-    Example:
-        >>> import tempfile
-        >>> path = as_path(tempfile.mkdtemp()) / "runs" / "notes.txt"
-        >>> write_text(path, "whole")
-        >>> path.read_text(), [file.name for file in path.parent.iterdir()]
-        ('whole', ['notes.txt'])
-    """
+    """Writes a text in UTF-8, as `write_bytes` does."""
     write_bytes(path, text.encode())
 
 

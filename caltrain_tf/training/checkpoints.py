@@ -36,27 +36,18 @@ _NOTICE = (
 class Position:
     """The progress of a run, saved inside the checkpoint as JSON."""
 
-    epoch: int = 0  # Finished epochs.
     step: int = 0  # Finished steps, of all epochs.
-    step_in_epoch: int = 0
     # Sums of the loss terms over the current epoch, by its phases.
     sums: dict = dataclasses.field(default_factory=dict)
 
     def advance(self, phase, steps, terms):
         """Counts steps and adds their loss terms to a phase of the epoch."""
         self.step += steps
-        self.step_in_epoch += steps
         sums = self.sums.setdefault(phase, {})
         for name, values in terms.items():
             # One by one, so that the sum does not depend on the executions.
             for value in values:
                 sums[name] = sums.get(name, 0.0) + value
-
-    def end_epoch(self):
-        """Moves on to the next epoch."""
-        self.epoch += 1
-        self.step_in_epoch = 0
-        self.sums = {}
 
 
 class Checkpoints:
@@ -84,18 +75,39 @@ class Checkpoints:
         )
         self._temporary = None if chief else tempfile.mkdtemp()
         # At least 2, so that there is one to fall back to.
-        self._keep = {_NEWEST: checks.count("keep", keep, low=2), _BEST: 1}
-        self._managers = {}
+        self._keep = checks.count("keep", keep, low=2)
 
-    def save(self):
+    def save(self, best=False):
         """Starts to write a checkpoint, after which old ones are removed."""
-        self._save(_NEWEST)
-        self._started = time.monotonic()
+        if self.folder is None:
+            return
+        name, keep, folder = _NEWEST, self._keep, self._temporary or self.folder
+        if best:
+            name, keep, folder = _BEST, 1, os.path.join(folder, _BEST)
+        else:
+            self._started = time.monotonic()
 
-    def save_best(self):
-        """Writes the best checkpoint and then removes the old one."""
-        self._save(_BEST)
-        self.wait()
+        def written(path):
+            # A killed process may leave an incomplete checkpoint, or a complete
+            # one that the manager does not know and would never remove.
+            for left in tf.io.gfile.glob(f"{folder}/{name}-*_temp*"):
+                tf.io.gfile.rmtree(left)
+            paths = _oldest_first(folder, name)
+            for old in paths[: paths.index(path) + 1][:-keep]:
+                for file in tf.io.gfile.glob(f"{old}.*"):
+                    tf.io.gfile.remove(file)
+
+        options = tf.train.CheckpointOptions(
+            enable_async=True,
+            experimental_io_device=_io_device(),
+            experimental_write_callbacks=[written],
+        )
+        self._position.assign(json.dumps(vars(self.position)))
+        self._checkpoint.sync()
+        manager = tf.train.CheckpointManager(
+            self._checkpoint, folder, keep, checkpoint_name=name
+        )
+        self._last = manager.save(self.position.step, options=options)
 
     def age(self):
         """Returns the seconds since the last `save`, or since the start."""
@@ -124,38 +136,6 @@ class Checkpoints:
             self._checkpoint.sync()
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def _save(self, name):
-        if self.folder is None:
-            return
-        folder, keep = self._temporary or self.folder, self._keep[name]
-        if name == _BEST:
-            folder = os.path.join(folder, _BEST)
-        if name not in self._managers:
-            self._managers[name] = tf.train.CheckpointManager(
-                self._checkpoint, folder, keep, checkpoint_name=name
-            )
-
-        def written(path):
-            # A killed process may leave an incomplete checkpoint, or a complete
-            # one that the manager does not know and would never remove.
-            for left in tf.io.gfile.glob(f"{folder}/{name}-*_temp*"):
-                tf.io.gfile.rmtree(left)
-            paths = _oldest_first(folder, name)
-            for old in paths[: paths.index(path) + 1][:-keep]:
-                for file in tf.io.gfile.glob(f"{old}.*"):
-                    tf.io.gfile.remove(file)
-
-        self._position.assign(json.dumps(vars(self.position)))
-        options = tf.train.CheckpointOptions(
-            enable_async=True,
-            experimental_io_device=_io_device(),
-            experimental_write_callbacks=[written],
-        )
-        self._checkpoint.sync()
-        self._last = self._managers[name].save(
-            self.position.step, options=options
-        )
 
 
 def restore_model(folder, model, which="newest"):

@@ -11,20 +11,19 @@ from caltrain_tf import files
 
 
 class MetricsLog:
-    """Rows of values, in memory and in a file of JSON lines.
+    """Rows of values, in memory and in a file of JSON lines, if it `writes`.
 
     The log holds no times, so that a resumed run has the same log as a run that
-    was never interrupted. Values that are not finite are written as null. Only
-    one of several workers `writes` the file; without a `path`, none does.
+    was never interrupted. Values that are not finite are written as null.
     """
 
     def __init__(self, path=None, writes=True):
-        self.path = None if path is None else files.as_path(path)
+        self.path = path and files.as_path(path)
         self.writes = writes and path is not None
         self.rows = []
-        if self.path is not None and self.path.exists():
+        if path is not None and self.path.exists():
             lines = self.path.read_text().splitlines()
-            self.rows = [json.loads(line) for line in lines]
+            self.rows = list(map(json.loads, lines))
 
     def rewind(self, step):
         """Removes the rows after a step."""
@@ -39,7 +38,8 @@ class MetricsLog:
     def lowest(self, name):
         """Returns the lowest logged value that is a number, or infinity."""
         values = [row.get(name) for row in self.rows]
-        values = [v for v in values if v is not None and not math.isnan(v)]
+        # What is not finite is None in rows that were read again.
+        values = [v for v in values if v is not None and math.isfinite(v)]
         return min(values, default=math.inf)
 
     def _write(self):

@@ -13,10 +13,9 @@ from caltrain_tf import files
 class RunFolder:
     """The output folder of a run, locked by this process while it is open.
 
-    The first run writes `config.json`, and later runs in the folder must have
-    the same configuration, of JSON types. The lock is released when the process
-    ends, for whatever reason; buckets (`gs://...`) have no locks. Only the
-    `chief` of several workers writes.
+    Runs in the folder must have the configuration of the first one. The lock is
+    released when the process ends, for whatever reason; buckets (`gs://...`)
+    have no locks. Only the `chief` of several workers writes.
     """
 
     def __init__(self, path, config=None, chief=True):

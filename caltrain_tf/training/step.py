@@ -44,6 +44,11 @@ class Step:
 
     def __post_init__(self):
         """Names the terms, and compiles what XLA can compile."""
+        if not isinstance(self.loss, keras.losses.Loss):
+            raise ValueError(
+                "`loss` must be a `keras.losses.Loss`. "
+                f"Received: loss={self.loss!r}"
+            )
         self.scales_loss = isinstance(
             self.optimizer, keras.optimizers.LossScaleOptimizer
         )

@@ -68,11 +68,7 @@ def is_chief(strategy):
 
 
 class TrainingInput:
-    """The training batches of every epoch, distributed to the replicas.
-
-    `source` and `steps` are as in `Trainer.fit`; `name` stands for `source` in
-    error messages.
-    """
+    """The training batches of every epoch, distributed to the replicas."""
 
     def __init__(self, strategy, name, source, steps=None):
         self._strategy = strategy
@@ -81,12 +77,8 @@ class TrainingInput:
         self._parameters = {}
         if callable(source):
             self._parameters = inspect.signature(source).parameters
-        required = [
-            parameter
-            for parameter in self._parameters.values()
-            if parameter.default is parameter.empty
-        ]
-        self._builds_on_host = len(required) > 1
+        defaults = [each.default for each in self._parameters.values()]
+        self._builds_on_host = defaults.count(inspect.Parameter.empty) > 1
         batches = tf.data.UNKNOWN_CARDINALITY
         if not self._builds_on_host:
             dataset = self._global_batches(0)
@@ -144,11 +136,10 @@ class TrainingInput:
 
 
 def evaluation_input(strategy, source):
-    """Returns distributed batches of every example once, in order.
+    """Returns distributed batches `(x, y, weight)` of one size, in order.
 
-    `source` is as in `Trainer.evaluate`; its first batch is the largest. The
-    batches are `(x, y, weight)` of one size; padding has weight 0, and missing
-    labels are zeros.
+    Padding has weight 0, and missing labels are zeros. The first batch of the
+    source is the largest.
     """
     if callable(source):
         return strategy.distribute_datasets_from_function(
@@ -227,13 +218,10 @@ def _tpu_strategy(tpu):
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except Exception as error:
-        advice = (
-            'Use "local" on a TPU VM with the TPU build of TensorFlow, '
-            "`tensorflow-tpu`"
-            if tpu == "local"
-            else "Name a TPU that this machine reaches (`gcloud compute tpus "
-            "tpu-vm list`); finding it by name needs `cloud-tpu-client`"
-        )
+        advice = "Name a TPU that this machine reaches; finding it by name "
+        advice += "needs `cloud-tpu-client`"
+        if tpu == "local":
+            advice = "The TPU build of TensorFlow is `tensorflow-tpu`"
         raise ValueError(
             f"No TPU was found. {advice}; without `tpu`, GPUs or the CPU are "
             f"used. Received: tpu={tpu!r}\n"

@@ -137,7 +137,7 @@ class Trainer:
             self.eval_metrics = [_copy(metric) for metric in metrics]
             self._step = Step(
                 model,
-                _checked(loss),
+                loss,
                 optimizer,
                 self.l2,
                 l2_on,
@@ -151,7 +151,7 @@ class Trainer:
             self._evaluate_batch, autograph=False
         )
         self._predict_batch = tf.function(self._predict_batch, autograph=False)
-        self._worker_means = tf.function(self._worker_means, autograph=False)
+        self._mean = tf.function(self._mean_over_workers, autograph=False)
 
     def fit(
         self,
@@ -184,12 +184,11 @@ class Trainer:
         pass a callable, or a dataset that does not reshuffle.
 
         A callable of `(epoch, context)` builds each host's part of the data on
-        that host, so that remote hosts (`tpu="name"`) work. It is called inside
-        `strategy.distribute_datasets_from_function`, with its `InputContext`,
-        and returns batches of `context.get_per_replica_batch_size(...)`, one
-        after the other for the host's replicas. If it has a parameter
-        `first_step`, it must start at this step of the epoch; otherwise the
-        batches before it are computed and skipped.
+        that host, so that remote hosts (`tpu="name"`) work. It gets the
+        `tf.distribute.InputContext` of the host and returns batches of
+        `context.get_per_replica_batch_size(...)`, one after the other for the
+        host's replicas. If it has a parameter `first_step`, it must start at
+        this step of the epoch; otherwise earlier batches are skipped.
 
         Args:
             dataset: Batches `(x, y)` or `(x, y, weight)`: a dataset of global
@@ -197,15 +196,14 @@ class Trainer:
                 counted from 0, that returns one, or a callable of
                 `(epoch, context)`.
             epochs: The total number of epochs of the run.
-            dataset_steps: Number of batches of an epoch, if the dataset does
-                not know it.
+            dataset_steps: Batches per epoch, if the dataset does not know.
             held_out: The held-out part for interleaved training, likewise.
-            held_out_steps: Number of its batches, if it does not know it.
+            held_out_steps: Its batches per epoch, likewise.
             calibration_loss: The loss on the held-out part. On several
                 replicas, `CompositeLoss("sb_ece", cross_replica=True)`.
             evaluations: Arguments of `evaluate` by name, such as
-                `{"calibration": ..., "test": ...}`. Their metrics are logged
-                with the name as a prefix, such as `test/accuracy`.
+                `{"test": ...}`. Their metrics are logged with the name as a
+                prefix, such as `test/accuracy`.
             evaluate_every: Number of epochs between evaluations; the last epoch
                 is always evaluated.
             measures: Functions `(outputs, labels)` by the name of an
@@ -218,9 +216,8 @@ class Trainer:
             config: If `run` is a path, the configuration of the run, which is
                 saved, or compared with the saved one.
             keep: How many of the newest checkpoints to keep.
-            checkpoint_every_steps: Number of steps between checkpoints within
-                an epoch. There is one after the steps of every epoch, before
-                its evaluation.
+            checkpoint_every_steps: Number of steps between checkpoints, beside
+                the one at the end of every epoch, before its evaluation.
             checkpoint_every_seconds: Seconds between checkpoints, likewise;
                 None for no limit.
             verbose: Whether to show progress.
@@ -237,25 +234,22 @@ class Trainer:
             OSError: If checkpoints exist but cannot be read at the moment.
         """
         # The phases of an epoch.
-        train = self._train
-        train.input = TrainingInput(
+        phases = [self._train]
+        self._train.input = TrainingInput(
             self.strategy, "dataset", dataset, dataset_steps
         )
-        phases, steps_per_epoch = [train], train.input.steps
+        steps_per_epoch = self._train.input.steps
         if held_out is not None or calibration_loss is not None:
             with self.strategy.scope():
                 step = dataclasses.replace(
-                    self._step,
-                    loss=_checked(calibration_loss),
-                    train_metrics=[],
+                    self._step, loss=calibration_loss, train_metrics=[]
                 )
-            rest = self._make_phase("held_out", step)
-            rest.input = TrainingInput(
+            phases.append(self._make_phase("held_out", step))
+            phases[1].input = TrainingInput(
                 self.strategy, "held_out", held_out, held_out_steps
             )
-            rest.first_step = train.input.steps
-            phases.append(rest)
-            steps_per_epoch += rest.input.steps
+            phases[1].first_step = steps_per_epoch
+            steps_per_epoch += phases[1].input.steps
         evaluations, measures = evaluations or {}, measures or {}
         for name in measures:
             checks.choice("measures", name, evaluations)
@@ -276,18 +270,18 @@ class Trainer:
             checkpoints = self._open_checkpoints(run, keep, chief)
             stack.callback(checkpoints.close)
             position = checkpoints.position
-            if position.step == 0:
-                _reset(self.train_metrics)
             log.rewind(position.step)
-            if position.step_in_epoch == steps_per_epoch:
+            first_epoch, done = divmod(position.step, steps_per_epoch)
+            if done == 0:
                 # The epoch is over if its row is in the log, where all workers
                 # see it. Otherwise its evaluation is left to do.
-                rows = [row["step"] for row in log.rows]
-                if self._agree(position.step in rows)[0] == 1:
-                    position.end_epoch()
+                steps = [0, *(row["step"] for row in log.rows)]
+                if self._agree(position.step in steps)[0] == 1:
+                    position.sums = {}
                     _reset(self.train_metrics)
                 else:
-                    log.rewind(position.step - steps_per_epoch)
+                    first_epoch -= 1
+                    log.rewind(first_epoch * steps_per_epoch)
             self._stop = stack.enter_context(
                 checkpointing.StopSignal(saves=run is not None)
             )
@@ -296,14 +290,16 @@ class Trainer:
             bar = logs.progress_bar(total, position.step, shown)
             stack.callback(bar.close)
 
-            while position.epoch < epochs:
-                bar.set_description(f"epoch {position.epoch + 1}/{epochs}")
+            for epoch in range(first_epoch, epochs):
+                end = (epoch + 1) * steps_per_epoch
+                bar.set_description(f"epoch {epoch + 1}/{epochs}")
                 # The remaining steps of the epoch.
                 for phase in phases:
-                    done = max(position.step_in_epoch - phase.first_step, 0)
+                    first = epoch * steps_per_epoch + phase.first_step
+                    done = max(position.step - first, 0)
                     if done >= phase.input.steps:
                         continue
-                    batches = iter(phase.input.batches(position.epoch, done))
+                    batches = iter(phase.input.batches(epoch, done))
                     while done < phase.input.steps:
                         count = min(
                             phase.steps_at_once,
@@ -328,7 +324,7 @@ class Trainer:
                         )
                         phase.set_pace(seconds)
                         if (
-                            position.step_in_epoch == steps_per_epoch
+                            position.step == end
                             or position.step % every_steps == 0
                             or age >= every_seconds
                             or stops
@@ -339,7 +335,8 @@ class Trainer:
                             self._stop.stop()
 
                 # The end of the epoch: its evaluation and one row of the log.
-                row = self._train_row(phases, position)
+                row = {"epoch": epoch + 1, "step": end}
+                row |= self._train_row(phases, position.sums)
                 if row["epoch"] % evaluate_every == 0 or row["epoch"] == epochs:
                     for name, data in evaluations.items():
                         row.update(_prefixed(name, self.evaluate(data)))
@@ -353,9 +350,10 @@ class Trainer:
                 tf.summary.flush()
                 logs.show_epoch(bar, row, epochs)
                 if best in row and row[best] < log.lowest(best):
-                    checkpoints.save_best()
+                    checkpoints.save(best=True)
+                    checkpoints.wait()
                 log.append(row)
-                position.end_epoch()
+                position.sums = {}
                 _reset(self.train_metrics)
 
             # The last checkpoint exists when `fit` returns.
@@ -480,18 +478,15 @@ class Trainer:
         """Returns the means of values over workers, the same on all of them."""
         if not is_multi_worker(self.strategy):
             return values
-        return self._worker_means(tf.constant(values, tf.float64)).numpy()
+        return self._mean(tf.constant(values, tf.float64)).numpy()
 
-    def _worker_means(self, values):
+    def _mean_over_workers(self, values):
         per_replica = self.strategy.run(tf.identity, args=(values,))
         return self.strategy.reduce("MEAN", per_replica, axis=None)
 
     def _stop_if_asked(self):
         """Ends `fit`, between its steps, after a signal to any worker."""
-        if self._stop is None:
-            return
-        (stops,) = self._agree(self._stop.received is not None)
-        if stops:
+        if self._stop and any(self._agree(self._stop.received is not None)):
             self._stop.stop()
 
     def _open_checkpoints(self, run, keep, chief):
@@ -527,10 +522,10 @@ class Trainer:
         means = map(float, self._agree(*values.values()))
         return dict(zip(values, means, strict=True))
 
-    def _train_row(self, phases, position):
-        row = {"epoch": position.epoch + 1, "step": position.step}
+    def _train_row(self, phases, sums):
+        row = {}
         for phase in phases:
-            for name, value in position.sums[phase.name].items():
+            for name, value in sums[phase.name].items():
                 row[f"{phase.name}/{name}"] = value / phase.input.steps
         row.update(_prefixed("train", _results(self.train_metrics)))
         rate = tf.convert_to_tensor(self.optimizer.learning_rate)
@@ -564,10 +559,7 @@ def _show(bar, phase, terms, step):
     means = {name: float(np.mean(values)) for name, values in terms.items()}
     bar.set_postfix(means, refresh=False)
     bar.update(len(terms["loss"]))
-    scalars = _prefixed(f"batch/{phase}", means)
-    if not bar.disable and bar.format_dict["rate"]:
-        scalars["batch/steps_per_second"] = bar.format_dict["rate"]
-    logs.write_scalars(scalars, step)
+    logs.write_scalars(_prefixed(f"batch/{phase}", means), step)
 
 
 def _prefixed(prefix, values):
@@ -592,21 +584,12 @@ def _require(condition, message):
         raise ValueError(message)
 
 
-def _checked(loss):
-    _require(
-        isinstance(loss, keras.losses.Loss),
-        f"`loss` must be a `keras.losses.Loss`. Received: loss={loss!r}",
-    )
-    return loss
-
-
 def _check_backend():
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise RuntimeError(
-            "`Trainer` is for Keras' TensorFlow backend: it trains under "
-            "`tf.distribute`. Compile the model with the loss and use "
-            "`model.fit`, which trains on every backend, or set "
+            "`Trainer` needs Keras' TensorFlow backend, for `tf.distribute`. "
+            "Use `model.fit`, which trains on every backend, or set "
             "KERAS_BACKEND=tensorflow before Keras is imported. "
             f"Received: backend={backend!r}"
         )

@@ -206,7 +206,8 @@ def test_errors_say_what_is_missing_or_of_another_model(tmp_path):
 def test_others_than_the_chief_write_elsewhere(tmp_path):
     run = _Run(tmp_path, chief=False)
     run.save(1)
-    run.checkpoints.save_best()
+    run.checkpoints.save(best=True)
+    run.checkpoints.wait()
     assert os.listdir(tmp_path) == []
     elsewhere = run.checkpoints._temporary
     assert _indices(elsewhere) == ["ckpt-1.index"]
