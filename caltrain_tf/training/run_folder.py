@@ -1,5 +1,6 @@
 """The folder of a run: one configuration, one process at a time."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import tensorflow as tf
 from caltrain_tf import files
 
 
-class RunFolder:
+class RunFolder(contextlib.ExitStack):
     """The output folder of a run, locked by this process while it is open.
 
     Runs in the folder must have the configuration of the first one. The lock is
@@ -19,10 +20,10 @@ class RunFolder:
     """
 
     def __init__(self, path, config=None, chief=True):
+        super().__init__()
         self.path = os.fspath(path)
         self.config = _as_json_types(config or {})
         self.chief = chief
-        self._lock = None
 
     def __enter__(self):
         """Takes the lock and compares or writes the configuration."""
@@ -36,9 +37,9 @@ class RunFolder:
                 f"`output_dir`. Received: {self.path!r}"
             ) from error
         if "://" not in self.path:
-            self._lock = _acquire(self.path, timeout=0)
-            lock_file = pathlib.Path(self._lock.lock_file)
-            lock_file.write_text(f"pid {os.getpid()}\n")
+            lock = _acquire(self.path, timeout=0)
+            self.callback(lock.release)
+            pathlib.Path(lock.lock_file).write_text(f"pid {os.getpid()}\n")
         try:
             file = files.as_path(self.file("config.json"))
             if file.exists():
@@ -46,15 +47,9 @@ class RunFolder:
             else:
                 files.write_text(file, json.dumps(self.config, indent=2) + "\n")
         except BaseException:
-            self.__exit__()
+            self.close()
             raise
         return self
-
-    def __exit__(self, *error):
-        """Releases the lock."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
     def file(self, *names):
         """Returns the path of a file in the folder."""
@@ -108,9 +103,8 @@ def _acquire(path, timeout):
     except filelock.Timeout:
         holder = pathlib.Path(file).read_text().strip()
         raise ValueError(
-            f"The folder {path!r} is in use by another process"
-            f"{f' ({holder})' if holder else ''}. Wait for its end, or take "
-            "another `output_dir`."
+            f"The folder {path!r} is in use by another process ({holder}). "
+            "Wait for its end, or take another `output_dir`."
         ) from None
     except OSError as error:
         raise ValueError(

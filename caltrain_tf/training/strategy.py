@@ -221,7 +221,8 @@ def _tpu_strategy(tpu):
         advice = "Name a TPU that this machine reaches; finding it by name "
         advice += "needs `cloud-tpu-client`"
         if tpu == "local":
-            advice = "The TPU build of TensorFlow is `tensorflow-tpu`"
+            advice = '"local" needs a TPU VM, and the TPU build of TensorFlow, '
+            advice += "`tensorflow-tpu`"
         raise ValueError(
             f"No TPU was found. {advice}; without `tpu`, GPUs or the CPU are "
             f"used. Received: tpu={tpu!r}\n"
