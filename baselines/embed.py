@@ -30,7 +30,8 @@ flags.DEFINE_string("output_dir", None, "Folder of embeddings.", required=True)
 flags.DEFINE_integer(
     "image_size",
     224,
-    "Size to which images are enlarged for a model of `keras.applications`.",
+    "Size of the images of a folder, and of those that a model of "
+    "`keras.applications` gets.",
 )
 flags.DEFINE_string(
     "corrupted_dir", None, "Folder of published corrupted sets."
@@ -56,7 +57,11 @@ def main(_):
     from caltrain_tf import files
 
     folder, batch_size = files.as_path(FLAGS.output_dir), FLAGS.batch_size
-    data = ct.data.get(FLAGS.data, FLAGS.data_dir, dtype="uint8")
+    # Images of a folder have different sizes.
+    size = FLAGS.image_size if FLAGS.data.startswith("folder:") else None
+    data = ct.data.get(
+        FLAGS.data, FLAGS.data_dir, image_size=size, dtype="uint8"
+    )
     sets = {
         split: (data.eval_batches(split, batch_size), size)
         for split, size in data.num_examples.items()

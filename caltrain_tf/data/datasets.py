@@ -34,18 +34,18 @@ class Spec:
     flip: bool = True
 
 
-# Temperatures and checkpoints must not be selected on the test split, so the
-# calibration split is the end of the original training set.
-_CIFAR_SPLITS = {
-    "train": "train[:90%]",
-    "calibration": "train[90%:]",
-    "test": "test",
-}
+def _splits(end, test="test"):
+    # Temperatures and checkpoints must not be selected on the test split, so
+    # the calibration split is the end of the original training set.
+    train, calibration = f"train[:{end}]", f"train[{end}:]"
+    return {"train": train, "calibration": calibration, "test": test}
+
+
 _CIFAR10 = Spec(
     tfds_name="cifar10",
     num_classes=10,
     image_shape=(32, 32, 3),
-    splits=_CIFAR_SPLITS,
+    splits=_splits("90%"),
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
     max_shift=2,
@@ -64,11 +64,7 @@ SPECS = {
         num_classes=1000,
         image_shape=(224, 224, 3),
         # 25,623 images for calibration. The labels of "test" are not public.
-        splits={
-            "train": "train[:98%]",
-            "calibration": "train[98%:]",
-            "test": "validation",
-        },
+        splits=_splits("98%", "validation"),
         mean=(0.485, 0.456, 0.406),
         std=(0.229, 0.224, 0.225),
     ),
@@ -76,11 +72,7 @@ SPECS = {
         tfds_name=None,
         num_classes=10,
         image_shape=(32, 32, 3),
-        splits={
-            "train": "train[:800]",
-            "calibration": "train[800:]",
-            "test": "test",
-        },
+        splits=_splits("800"),
         mean=(0.3049, 0.3049, 0.3049),
         std=(0.3224, 0.3224, 0.3224),
         max_shift=2,
@@ -127,9 +119,8 @@ def get(
     Args:
         name: One of the names above.
         data_dir: The folder of TensorFlow Datasets. Nothing is ever downloaded.
-        train_split: Another training split, in the syntax of TensorFlow
-            Datasets, such as `"train[:10000]"`, which may not overlap the
-            others.
+        train_split: Another training split, such as `"train[:10000]"`, which
+            may not overlap the others.
         image_size: Height and width of the images; 224 by default for
             `imagenet`. Required if the stored images have different sizes.
         augment: Whether training images are shifted and mirrored. It must be
@@ -214,16 +205,9 @@ class ArrayData(ImageData):
         parts = {split: Part(split, 0, size) for split, size in sizes.items()}
         load = functools.cache(lambda part: InMemoryImages(*read(part)))
         super().__init__(name, spec, load, parts)
-        self._preprocess = preprocess or _to_unit
-
-    def _finish(self, images):
-        return self._preprocess(images)
-
-
-def _to_unit(images):
-    # Not a division: graph optimisers may turn it into a multiplication, which
-    # rounds differently.
-    return tf.cast(images, tf.float32) * (1 / 255)
+        self._finish = preprocess or functools.partial(
+            tf.image.convert_image_dtype, dtype=tf.float32
+        )
 
 
 class Part(NamedTuple):
@@ -297,7 +281,7 @@ def _own_spec(num_classes, shape, sizes):
     """Returns the `Spec` of data that are not in `SPECS`."""
     test = next((s for s in ("test", "validation") if s in sizes), None)
     if "train" in sizes and test is not None:
-        splits = {**_CIFAR_SPLITS, "test": test}
+        splits = _splits("90%", test)
         if "calibration" in sizes:
             splits |= {"train": "train", "calibration": "calibration"}
     else:

@@ -70,20 +70,10 @@ class ImageData:
     ):
         """Returns the shuffled and augmented batches of one epoch.
 
-        An example is in at most one batch of an epoch. Those that do not fill
-        the last batch are left out; they are others in every epoch.
-
-        Args:
-            batch_size: Size of the global batch.
-            epoch: The number of the epoch, from 0.
-            seed: The seed of the run.
-            first_step: The step of the epoch to start at; the images of the
-                steps before it are not decoded.
-            shard: (index, count): only the part of each global batch that
-                belongs to process `index` of `count` is returned.
-
-        Returns:
-            A `tf.data.Dataset` of images and int32 class ids.
+        Examples that do not fill the last batch are left out; they are others
+        in every epoch. Images of the steps before `first_step` are not decoded.
+        `batch_size` is that of the global batch, of which a `shard`,
+        (index, count), is the part of process `index` of `count`.
         """
         steps = self.steps_per_epoch(batch_size)
         # The random numbers of the epoch.
@@ -100,17 +90,10 @@ class ImageData:
     def eval_batches(self, split, batch_size, *, shard=(0, 1), transform=None):
         """Returns batches of each example of a split once, in a fixed order.
 
-        Args:
-            split: "train" (without augmentation), "calibration" or "test".
-            batch_size: Size of the global batch.
-            shard: As in `train_batches`. Together, the processes have each
-                example once.
-            transform: Function from uint8 images and their places in the split
-                to uint8 images of the same shape, such as a corruption.
-
-        Returns:
-            A `tf.data.Dataset` of (image, label, weight). Every batch is full;
-            the last ones are filled up with examples of weight 0.
+        They are (image, label, weight). Every batch is full; the last ones are
+        filled up with examples of weight 0. `transform` is a function from
+        uint8 images and their places in the split to uint8 images of the same
+        shape, such as a corruption.
         """
         part = self._parts[checks.choice("split", split, self._parts)]
         dataset = self._load(part).eval_batches(
@@ -129,10 +112,9 @@ class ImageData:
     def train_input(self, batch_size, *, seed=0):
         """Returns a function that builds one host's part of an epoch.
 
-        `Trainer.fit` takes it: a function `(epoch, context, first_step=0)`,
-        which `strategy.distribute_datasets_from_function` calls on each host
-        with a `tf.distribute.InputContext`. It returns the host's shard of
-        `train_batches`, in batches of one replica.
+        `Trainer.fit` takes it: a function `(epoch, context, first_step=0)`
+        that returns the host's shard of `train_batches`, in batches of one
+        replica; `context` is a `tf.distribute.InputContext`.
         """
 
         def build(epoch, context, first_step=0):

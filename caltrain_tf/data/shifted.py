@@ -35,30 +35,24 @@ def shifted_sets(
     names=corruptions.NAMES,
     severities=corruptions.SEVERITIES,
 ):
-    """Returns corrupted versions of a test split.
+    """Returns corrupted versions of the test split of `data`.
 
-    These are the published sets in `corrupted_dir` or, without it, those of
-    TensorFlow Datasets. A set that is missing is an error: generated images are
-    similar to the published ones, but not the same, and results on both must
-    not be mixed up. They are used with `generated=True`, and for data of which
-    no corrupted sets are published: `digits` and your own images. Those of
-    embeddings are in the folder of the embeddings.
+    These are the published sets in `corrupted_dir`, as they are distributed:
+    `<corruption>.npy` and `labels.npy` (CIFAR-10-C, CIFAR-100-C) or
+    `<corruption>/<severity>/<class>/*.JPEG` (ImageNet-C). Without it, they are
+    those of TensorFlow Datasets in `data_dir`.
 
-    Args:
-        data: The clean data, an `ImageData`.
-        corrupted_dir: A folder of published sets as they are distributed:
-            arrays `<corruption>.npy` and `labels.npy` (CIFAR-10-C, CIFAR-100-C)
-            or images `<corruption>/<severity>/<class>/*.JPEG` (ImageNet-C).
-        data_dir: The folder of TensorFlow Datasets.
-        generated: Whether to generate the sets from the clean test images.
-        names: The corruptions that must be there.
-        severities: The severities that must be there.
+    A set of `names` and `severities` that is missing is an error: generated
+    images are similar to the published ones, but not the same, and results on
+    both must not be mixed up. They are used with `generated=True`, and for data
+    of which no corrupted sets are published: `digits` and your own images.
+    Those of embeddings are in the folder of the embeddings.
 
     Returns:
         An object with `source` (a description), `is_generated`, `num_examples`
         and `batches(corruption, severity, batch_size, shard=(0, 1))`, which
-        returns a dataset of (image, label, weight) as `ImageData.eval_batches`
-        does, and `eval_input(corruption, severity, batch_size)`.
+        returns a dataset as `ImageData.eval_batches` does, and
+        `eval_input(corruption, severity, batch_size)`.
     """
     if corrupted_dir is not None and generated:
         raise ValueError(

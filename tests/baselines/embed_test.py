@@ -86,3 +86,21 @@ def test_a_set_that_was_not_embedded_is_named(folder):
     assert data.num_examples == {"train": 800, "calibration": 397, "test": 600}
     with pytest.raises(FileNotFoundError, match="the embeddings fog_5.npz"):
         ct.data.shifted_sets(data, names=["fog"], severities=[5])
+
+
+def test_images_of_a_folder(folder):
+    images = np.random.default_rng(0).integers(0, 256, (12, 40, 30, 3))
+    for index, image in enumerate(images.astype("uint8")):
+        path = folder / "photos" / f"class{index % 3}" / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        keras.utils.save_img(path, image)
+    run(
+        "embed.py",
+        f"--model={folder}/network.keras",
+        f"--data=folder:{folder}/photos",
+        f"--output_dir={folder}/embedded",
+        "--corruptions=none",
+        "--image_size=32",
+    )
+    data = ct.data.get(f"npz:{folder}/embedded")
+    assert data.image_shape == (192,) and sum(data.num_examples.values()) == 12

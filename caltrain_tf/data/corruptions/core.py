@@ -1,9 +1,5 @@
 """Common code of all corruptions: registration, lookup and calls.
 
-A corruption is a function of one image, a random generator and the parameters
-of its strength. The decorator `corruption` registers it with the published
-strengths; `get` returns it by name and severity, as a function of a batch.
-
 Reference:
     Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common
     Corruptions and Perturbations", 2019.
@@ -33,13 +29,11 @@ _REGISTRY = {}
 
 
 def corruption(cifar, imagenet):
-    """Returns a decorator that registers a corruption under its function name.
+    """Registers a corruption with its parameters in the published sets.
 
-    `cifar` has the parameters of its strength in CIFAR-10-C and CIFAR-100-C,
-    one tuple per severity, and `imagenet` those in ImageNet-C. The decorated
-    function takes an image, float64 `(size, size, 3)` in [0, 1], an
-    `np.random.Generator` and these parameters. It returns an image of the same
-    shape, which is clipped to [0, 1].
+    It is a function of an image, float64 `(size, size, 3)` in [0, 1], an
+    `np.random.Generator` and the parameters of a severity. It returns an image
+    of the same shape, which is clipped to [0, 1].
     """
 
     def register(function):
