@@ -26,11 +26,8 @@ _LIBRARIES = ("keras", "tensorflow", "jax", "torch", "sklearn")
 
 def plain(value):
     """Converts NumPy scalars and 0-d arrays to Python; keeps other values."""
-    if isinstance(value, np.generic) or (
-        isinstance(value, np.ndarray) and value.ndim == 0
-    ):
-        return value.item()
-    return value
+    is_numpy = isinstance(value, (np.generic, np.ndarray))
+    return value.item() if is_numpy and value.ndim == 0 else value
 
 
 def number(name, value, *, low, high=math.inf, closed=False):
@@ -71,9 +68,7 @@ def count(name, value, low=1):
     is_integer = isinstance(number, Integral) and not isinstance(number, bool)
     if not is_integer or not low <= number < 2**63:
         raise ValueError(
-            f"`{name}` must be an integer >= {low}"
-            f"{' and < 2**63' if is_integer and number > low else ''}. "
-            f"Received: {name}={value!r}"
+            f"`{name}` must be an integer >= {low}. Received: {name}={value!r}"
         )
     return int(number)
 
@@ -141,7 +136,7 @@ def as_array(name, values):
 def are_probabilities(rows):
     """Whether all rows of an array `(N, K)` are probabilities, not logits."""
     return bool(
-        rows.size
+        rows.size > len(rows)
         and rows.min() >= 0
         and rows.max() <= 1 + ROUNDING
         and np.all(np.abs(rows.sum(axis=-1) - 1) <= 1e-3)

@@ -38,8 +38,8 @@ BLOCK_BYTES = 4 * 1024 * 1024
 # Its exponential is 0, and products with it are finite.
 LOWEST_LOGIT = -1e4
 _PROBABILITIES = (
-    "`from_logits=True`, but `{}` looks like probabilities, as after a "
-    "softmax. Pass `from_logits=False`, or logits."
+    "`{}` look like probabilities, as after a softmax. Pass logits, or "
+    "`from_logits=False`."
 )
 _WEIGHTS = "`sample_weight` must hold finite numbers that are not negative."
 
@@ -107,8 +107,8 @@ class Batch(NamedTuple):
         """Label distributions `(n, K)`."""
         if len(self.labels.shape) == 2:
             return self.labels
-        ids = ops.expand_dims(self.labels, -1)
-        return ops.cast(ids == class_range(self.num_classes), "float32")
+        classes = ops.arange(self.num_classes, dtype="float32")
+        return ops.cast(self.labels[:, None] == classes, "float32")
 
     def restore(self, values):
         """Values `(n,)` in the shape `(...)` that the examples had."""
@@ -184,11 +184,9 @@ def standardize(
     labels = _flatten_labels(
         ops, "y_true", y_true, shape, num_classes, ignore_class
     )
-    if from_logits and num_classes > 1:
-        known = _to_numpy_if_known(predictions)
-        if known is not None and checks.are_probabilities(known):
-            checks.warn(_PROBABILITIES.format("y_pred"))
-
+    known = _to_numpy_if_known(predictions) if from_logits else None
+    if known is not None and checks.are_probabilities(known):
+        checks.warn(_PROBABILITIES.format("y_pred"))
     if mask is None:
         mask = ops.ones_like(predictions[:, 0])
     else:
@@ -200,7 +198,7 @@ def standardize(
         weight = ops.cast(_to_tensor("sample_weight", sample_weight), "float32")
         weight = flatten_weight(ops, "sample_weight", weight, shape)
         is_weight = _are_weights(weight)
-        _require(is_weight, _WEIGHTS, "sample_weight", weight, weight)
+        _require(is_weight, _WEIGHTS, "sample_weight", weight, shape)
         weight = ops.where(is_weight, weight, float("nan")) * mask
         scaled = scale(weight, cross_replica)
     if predictions.shape[0] == 0:
@@ -216,16 +214,13 @@ def standardize(
     predictions = ops.where(column, predictions, uniform)
     if len(labels.shape) == 1:
         labels = ops.where(counts, labels, 0.0)
+        valid = _check_ids("class", labels, max(num_classes, 2), shape)
     else:
         labels = ops.where(column, labels, uniform)
-    valid = _check_labels(labels, max(num_classes, 2), shape)
+        valid = _check_label_rows(labels, shape)
     if groups is not None:
         groups = ops.where(counts, groups, 0.0)
-        problem = f"`y_true` must hold group ids from 0 to {num_groups - 1}."
-        is_group = _are_ids(groups, num_groups)
-        _require(is_group, problem, "group", groups, groups)
-        groups = ops.where(is_group, groups, 0.0)
-        valid = valid & is_group
+        valid = valid & _check_ids("group", groups, num_groups, shape)
     if from_logits:
         # `where` keeps NaN, which shows that a model has diverged; `clip` may
         # turn it into a number under XLA.
@@ -233,7 +228,7 @@ def standardize(
         predictions = ops.where(high, LARGEST_LOGIT, predictions)
         predictions = ops.where(low, -LARGEST_LOGIT, predictions)
     else:
-        valid = valid & _check_probabilities(predictions)
+        valid = valid & _check_probabilities(predictions, shape)
     # Products instead of `where`: the gradient is NaN, too. XLA drops a
     # prediction whose label is no class, but not a weight.
     nan = ops.where(valid, 1.0, float("nan"))
@@ -283,15 +278,10 @@ def scale(weight, cross_replica):
 def first_argmax(x):
     """`argmax` over the last axis, as float32; ties go to the first class."""
     # `ops.argmax` takes 0.0 and -0.0 for different numbers on TensorFlow.
-    num_classes = x.shape[-1]
+    count = x.shape[-1]
     is_largest = x == ops.max(x, axis=-1, keepdims=True)
-    classes = class_range(num_classes)
-    return ops.min(ops.where(is_largest, classes, float(num_classes)), axis=-1)
-
-
-def class_range(num_classes):
-    """The class ids 0, 1, ... as float32, exact far beyond any class count."""
-    return ops.arange(num_classes, dtype="float32")
+    classes = ops.arange(count, dtype="float32")
+    return ops.min(ops.where(is_largest, classes, float(count)), axis=-1)
 
 
 def get_keras_mask(tensor):
@@ -312,10 +302,8 @@ def _to_tensor(name, value):
 
 
 def _flatten(xp, predictions, multi_label):
-    """Predictions as `(n, K)`, and the shape `(...)` of the examples.
-
-    Here and below, `xp` is `keras.ops` for tensors and `numpy` for arrays.
-    """
+    """Predictions as `(n, K)`, and the shape `(...)` of the examples."""
+    # Here and below, `xp` is `keras.ops` for tensors and `numpy` for arrays.
     if multi_label:
         predictions = xp.expand_dims(predictions, -1)
     rows = xp.reshape(predictions, (-1, predictions.shape[-1]))
@@ -329,21 +317,14 @@ def _flatten_labels(xp, name, labels, shape, num_classes, ignore_class):
     received = f"Received: {name}.shape={tuple(labels.shape)}"
     if len(labels.shape) == len(of_rows) and labels.shape[-1] == 1:
         labels = xp.squeeze(labels, -1)
-
-    def fits(expected):
-        return len(labels.shape) == len(expected) and all(
-            None in sizes or sizes[0] == sizes[1]
-            for sizes in zip(labels.shape, expected, strict=True)
-        )
-
-    if fits(of_rows) and labels.shape[-1] is not None:
+    if _fits(labels.shape, of_rows) and labels.shape[-1] is not None:
         if ignore_class is not None:
             raise ValueError(
                 f"`{name}` must hold class ids if `ignore_class` is given. "
                 f"{received}, {ignore_class=}"
             )
         return xp.reshape(labels, (-1, num_classes))
-    if not fits(of_ids):
+    if not _fits(labels.shape, of_ids):
         rows = f" or rows {of_rows}" if num_classes > 1 else ""
         raise ValueError(
             f"`{name}` must hold class ids {of_ids}{rows}. {received}"
@@ -353,22 +334,26 @@ def _flatten_labels(xp, name, labels, shape, num_classes, ignore_class):
 
 def flatten_weight(xp, name, values, shape):
     """Weights or a mask as `(n,)`, broadcast over missing axes."""
-    if len(values.shape) == len(shape) + 1 and values.shape[-1] == 1:
+    received = f"Received: {name}.shape={tuple(values.shape)}"
+    if len(values.shape) > 1 and values.shape[-1] == 1:
         values = xp.squeeze(values, -1)
-    fits = len(values.shape) <= len(shape)
-    pairs = zip(values.shape, _known(shape), strict=False)
-    for axis, (size, expected) in enumerate(pairs):
-        is_known = None not in (size, expected)
-        fits &= not is_known or size == expected or bool(axis and size == 1)
-    if not fits:
+    rank, known = len(values.shape), _known(shape)
+    if not _fits(values.shape, known[:rank]):
         raise ValueError(
-            f"`{name}` must have the shape of the examples, {_known(shape)}, "
-            "or of their first axes. "
-            f"Received: {name}.shape={tuple(values.shape)}"
+            f"`{name}` must have the shape of the examples, {known}, or of "
+            f"their first axes. {received}"
         )
-    for _ in range(len(shape) - len(values.shape)):
+    for _ in range(len(shape) - rank):
         values = xp.expand_dims(values, -1)
     return xp.reshape(xp.broadcast_to(values, shape), (-1,))
+
+
+def _fits(shape, expected):
+    """Whether the shapes may be equal; None is a size not known yet."""
+    return len(shape) == len(expected) and all(
+        None in sizes or sizes[0] == sizes[1]
+        for sizes in zip(shape, expected, strict=True)
+    )
 
 
 def _known(shape):
@@ -390,38 +375,37 @@ def _are_ids(values, count):
     return (values >= 0) & (values < count) & (values % 1 == 0)
 
 
-def _check_labels(labels, num_classes, shape):
-    if len(labels.shape) == 1:
-        seen = labels
-        valid = _are_ids(labels, num_classes)
-        problem = f"`y_true` must hold class ids from 0 to {num_classes - 1}."
-    else:
-        seen = ops.sum(labels, axis=-1)
-        valid = ops.all(labels >= -checks.ROUNDING, axis=-1)
-        valid = valid & (ops.abs(seen - 1.0) <= checks.SUM_TOLERANCE)
-        problem = (
-            "`y_true` must hold probabilities that sum to 1 in each row. If "
-            "rows hold any number of labels, pass `multi_label=True`."
-        )
-    name = "y_true" if len(shape) == 1 else "flattened y_true"
-    return _require(valid, problem, name, labels, seen)
+def _check_ids(kind, ids, count, shape):
+    problem = f"`y_true` must hold {kind} ids from 0 to {count - 1}."
+    return _require(_are_ids(ids, count), problem, "y_true", ids, shape)
 
 
-def _check_probabilities(predictions):
+def _check_label_rows(labels, shape):
+    gap = ops.abs(ops.sum(labels, axis=-1) - 1.0)
+    valid = ops.all(labels >= -checks.ROUNDING, axis=-1)
+    valid = valid & (gap <= checks.SUM_TOLERANCE)
+    problem = (
+        "`y_true` must hold probabilities that sum to 1 in each row. If rows "
+        "hold any number of labels, pass `multi_label=True`."
+    )
+    return _require(valid, problem, "y_true", labels, shape)
+
+
+def _check_probabilities(predictions, shape):
     # Written so that NaN passes: a diverged model has a NaN loss.
     low, high = -checks.ROUNDING, 1.0 + checks.ROUNDING
     invalid = ops.any((predictions < low) | (predictions > high), axis=-1)
-    sums = ops.sum(predictions, axis=-1)
     if predictions.shape[-1] > 1:
-        invalid = invalid | (ops.abs(sums - 1.0) > checks.SUM_TOLERANCE)
+        gap = ops.abs(ops.sum(predictions, axis=-1) - 1.0)
+        invalid = invalid | (gap > checks.SUM_TOLERANCE)
     problem = (
         "`y_pred` must hold probabilities that sum to 1. If they are logits, "
         "pass `from_logits=True`."
     )
-    return _require(~invalid, problem, "y_pred", predictions, sums)
+    return _require(~invalid, problem, "y_pred", predictions, shape)
 
 
-def _require(valid, problem, name, rows, seen):
+def _require(valid, problem, name, rows, shape):
     """Returns `valid`, or raises an error, now or when the graph runs."""
     known = _to_numpy_if_known(valid)
     if known is None:
@@ -429,13 +413,15 @@ def _require(valid, problem, name, rows, seen):
         if _is_in_graph(valid) and not replicas.is_compiled_by_xla():
             import tensorflow as tf
 
-            lowest, highest = tf.reduce_min(seen), tf.reduce_max(seen)
+            lowest, highest = tf.reduce_min(rows), tf.reduce_max(rows)
             message = [f"{problem} Received: from", lowest, "to", highest]
             tf.debugging.Assert(tf.reduce_all(valid), message)
     elif not known.all():
         row = int((~known).argmax())
         value = ops.convert_to_numpy(rows[row]).tolist()
-        raise ValueError(f"{problem} Received: {name}[{row}]={value}")
+        raise ValueError(
+            f"{problem} Received: {name}[{_index(row, shape)}]={value}"
+        )
     return valid
 
 
@@ -480,82 +466,36 @@ def _warn_about_producer(y_pred, from_logits):
 
 
 class Examples(NamedTuple):
-    """The result of `read`.
+    """Checked examples that count; the result of `read`."""
 
-    Values are checked block by block, when a metric reads them, so that no
-    temporary is as large as the input.
-    """
-
-    predictions: np.ndarray  # `(n, K)`; `(n, 1)` if binary. Not checked yet.
+    predictions: np.ndarray  # Floats `(n, K)`; `(n, 1)` if binary.
     labels: np.ndarray  # Class ids `(n,)`.
-    counts: Any  # `(n,)`, False where an example does not; None if all count.
-    weight: Any  # Of the examples that count, float64; None if all are 1.
+    weight: Any  # `(n,)`, float64; None if all are 1.
     from_logits: bool
-    shape: tuple  # The shape `(...)` that the examples had.
-    name: str  # Of the predictions in error messages.
-    remedy: str  # Advice to a user whose probabilities are logits.
+    shape: tuple  # The shape `(...)` of the examples that were given.
+    counts: Any  # Which of these count; None if all do.
 
     def map(self, function):
         """Joins the arrays `(m,)` of `function(block, labels)` of all blocks.
 
-        Several threads call `function` with checked predictions `(m, K >= 2)`,
-        float32 or float64, and class ids `(m,)` of examples that count.
+        Several threads call `function` with predictions `(m, K >= 2)`, float32
+        or float64, and class ids `(m,)`.
         """
 
         def of_block(start, stop):
-            block, labels = self._block(start, stop)
-            return function(block, labels) if len(block) else None
+            part = self._replace(predictions=self.predictions[start:stop])
+            return function(part.whole()[0], self.labels[start:stop])
 
-        num_rows, num_columns = self.predictions.shape
-        row_bytes = self.predictions.itemsize * num_columns
-        parts = map_blocks(of_block, num_rows, row_bytes)
-        parts = [part for part in parts if part is not None]
+        parts = _map_rows(of_block, self.predictions)
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
     def whole(self):
-        """Checked predictions `(n, K >= 2)` and labels of those that count."""
-        if self.counts is None and self.predictions.shape[1] > 1:
-            self.map(lambda block, labels: ())
-            return _as_float(self.predictions), self.labels
-        return self._block(0, len(self.predictions))
-
-    def _block(self, start, stop):
-        block, labels = self.predictions[start:stop], self.labels[start:stop]
-        rows = np.arange(start, stop)
-        if self.counts is not None:
-            counts = self.counts[start:stop]
-            block, labels, rows = block[counts], labels[counts], rows[counts]
-        block = _as_float(block)
-        self._check(block, rows)
-        if block.shape[1] > 1:
-            return block, labels
-        block = block if self.from_logits else np.clip(block, 0, 1)
-        return _two_classes(np, block, self.from_logits), labels
-
-    def _check(self, block, rows):
-        """Raises an error that names the first invalid row of the block."""
-        expected = "finite values"
-        if self.from_logits:
-            valid = np.isfinite(block).all(axis=1)
-        else:
-            # All comparisons with NaN are false.
-            valid = block.min(axis=1) >= -checks.ROUNDING
-            valid &= block.max(axis=1) <= 1 + checks.ROUNDING
-            if block.shape[1] > 1:
-                gap = np.abs(block.sum(axis=1) - 1)
-                valid &= gap <= checks.SUM_TOLERANCE
-            expected = (
-                "probabilities in [0, 1] that sum to 1 within "
-                f"{checks.SUM_TOLERANCE:g}. If they are logits, {self.remedy}"
-            )
-        if not valid.all():
-            first = int(np.argmin(valid))
-            row = block[first].astype(np.float64)
-            raise ValueError(
-                f"`{self.name}` must hold {expected}. Received: {self.name}"
-                f"[{_index(rows[first], self.shape)}] from {row.min():g} to "
-                f"{row.max():g}, summing to {row.sum():g}"
-            )
+        """Predictions `(n, K >= 2)` and labels `(n,)`."""
+        if self.predictions.shape[1] > 1:
+            return self.predictions, self.labels
+        values = self.predictions
+        values = values if self.from_logits else np.clip(values, 0, 1)
+        return _two_classes(np, values, self.from_logits), self.labels
 
 
 def read(
@@ -568,14 +508,12 @@ def read(
     name="probs",
     needs_labels=True,
     may_be_empty=False,
-    of_calibrator=False,
 ):
     """Returns `Examples` from arguments with the shapes of the table above.
 
-    `probs`, an array, a tensor, or anything else with `__array__`, is not
-    copied. Messages call it `name` and, `of_calibrator`, speak of `from_probs`
-    instead of `from_logits`. `may_be_empty` allows that no example counts.
-    `Examples` in place of `probs` are returned as they are.
+    `probs` is an array, a tensor, or anything else with `__array__`; messages
+    call it `name`. `may_be_empty` allows that no example counts. `Examples` in
+    place of `probs` are returned as they are.
     """
     if isinstance(probs, Examples):
         return probs
@@ -591,40 +529,69 @@ def read(
     if given.ndim == 1 and not multi_label:
         given = given[:, None]
     probs, shape = _flatten(np, given, multi_label)
-    num_classes = probs.shape[1]
-    remedy, warning = "pass `from_logits=True`", _PROBABILITIES.format(name)
-    if of_calibrator:
-        remedy = "construct the calibrator without `from_probs=True`"
-        warning = (
-            f"`{name}` look like probabilities, as after a softmax. Pass "
-            "logits, or construct the calibrator with `from_probs=True`."
-        )
+    if probs.dtype not in (np.float32, np.float64):
+        # Accelerators return half precision; integers are exact ones and zeros.
+        probs = probs.astype(np.float32)
     # Logits hardly ever pass for probabilities in every row, so that some rows
     # are enough.
-    if from_logits and num_classes > 1:
-        if checks.are_probabilities(_as_float(probs[:1000])):
-            checks.warn(warning)
+    if from_logits and checks.are_probabilities(probs[:1000]):
+        calibrator = " For a calibrator: `from_probs=True`."
+        checks.warn(_PROBABILITIES.format(name) + calibrator)
     if labels is None and ignore_class is None and not needs_labels:
-        ids, counts = np.broadcast_to(np.int64(0), (len(probs),)), None
+        ids, counts = np.zeros(len(probs), np.int64), None
     else:
-        ids, counts = read_labels(labels, shape, num_classes, ignore_class)
+        ids, counts = read_labels(labels, shape, probs.shape[1], ignore_class)
     weight = None
     if sample_weight is not None:
         weight = read_weight(sample_weight, shape)
-        if not weight.all():
-            counts = weight > 0 if counts is None else counts & (weight > 0)
-        if counts is not None:
-            weight = weight[counts]
-        if np.all(weight == 1):
-            weight = None
-    if counts is not None and not counts.any() and not may_be_empty:
-        raise ValueError(
-            "`sample_weight` and `ignore_class` must leave an example that "
-            f"counts. Received: {len(counts)} examples, none of which does"
-        )
-    return Examples(
-        probs, ids, counts, weight, from_logits, shape, name, remedy
+        counts = weight > 0 if counts is None else counts & (weight > 0)
+    if counts is not None and counts.all():
+        counts = None
+    if counts is not None:
+        if not counts.any() and not may_be_empty:
+            raise ValueError(
+                "`sample_weight` and `ignore_class` must leave an example that "
+                f"counts. Received: {len(counts)} examples, none of which does"
+            )
+        probs, ids = probs[counts], ids[counts]
+        weight = None if weight is None else weight[counts]
+    if weight is not None and np.all(weight == 1):
+        weight = None
+    _map_rows(
+        lambda start, stop: _check_rows(
+            name, probs[start:stop], from_logits, start, counts, shape
+        ),
+        probs,
     )
+    return Examples(probs, ids, weight, from_logits, shape, counts)
+
+
+def _check_rows(name, rows, from_logits, start, counts, shape):
+    """Raises an error that names the first invalid row of a block."""
+    if from_logits:
+        expected = "finite values"
+        valid = np.isfinite(rows).all(axis=1)
+    else:
+        expected = (
+            "probabilities in [0, 1] that sum to 1 within "
+            f"{checks.SUM_TOLERANCE:g}. If they are logits, pass "
+            "`from_logits=True` (a calibrator: `from_probs=False`)"
+        )
+        # All comparisons with NaN are false.
+        valid = rows.min(axis=1) >= -checks.ROUNDING
+        valid &= rows.max(axis=1) <= 1 + checks.ROUNDING
+        if rows.shape[1] > 1:
+            valid &= np.abs(rows.sum(axis=1) - 1) <= checks.SUM_TOLERANCE
+    if not valid.all():
+        first = int(np.argmin(valid))
+        row, place = rows[first].astype(np.float64), start + first
+        if counts is not None:
+            place = np.flatnonzero(counts)[place]
+        raise ValueError(
+            f"`{name}` must hold {expected}. Received: {name}"
+            f"[{_index(place, shape)}] from {row.min():g} to {row.max():g}, "
+            f"summing to {row.sum():g}"
+        )
 
 
 class Outcomes(NamedTuple):
@@ -680,6 +647,11 @@ def map_blocks(function, num_rows, row_bytes, block_bytes=None):
         return list(pool.map(of_block, starts))
 
 
+def _map_rows(function, array):
+    """`map_blocks` of the rows of an array."""
+    return map_blocks(function, len(array), array[:1].nbytes)
+
+
 def available_cores():
     """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -728,11 +700,10 @@ def read_labels(labels, shape, num_classes, ignore_class):
         )
     if labels.ndim == 2:
         return np.argmax(labels, axis=1), None
-    if labels.dtype.kind == "i":
-        return labels, counts
     if counts is not None:
         labels = np.where(counts, labels, 0)
-    return labels.astype(np.int64), counts
+    is_signed = labels.dtype.kind == "i"
+    return labels if is_signed else labels.astype(np.int64), counts
 
 
 def read_weight(sample_weight, shape):
@@ -747,13 +718,6 @@ def read_weight(sample_weight, shape):
             f"sample_weight[{_index(row, shape)}]={weight[row]}"
         )
     return weight.astype(np.float64)
-
-
-def _as_float(predictions):
-    """Predictions as float32 or float64, not copied if they are either."""
-    # Accelerators return half precision; integers are exact ones and zeros.
-    is_float = predictions.dtype in (np.float32, np.float64)
-    return predictions if is_float else predictions.astype(np.float32)
 
 
 def _index(row, shape):

@@ -27,8 +27,6 @@ class PredictionLayer(keras.layers.Layer):
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
-    OPTIONS = ()  # Other arguments that are attributes.
-
     def __init__(self, *, from_probs=False, multi_label=False, **kwargs):
         super().__init__(**{"dtype": "float32", "trainable": False, **kwargs})
         self.from_probs = from_probs
@@ -36,29 +34,22 @@ class PredictionLayer(keras.layers.Layer):
         # Padding stays padding for the losses and metrics that follow.
         self.supports_masking = True
 
-    def to_logits(self, inputs):
-        """Returns logits `(..., classes)` of at least 2 classes."""
+    def _to_logits(self, inputs):
         return as_logits(inputs, self.from_probs, self.multi_label)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        names = ("from_probs", "multi_label", *self.OPTIONS)
-        return {**super().get_config(), **{n: getattr(self, n) for n in names}}
 
 
 class CalibrationLayer(PredictionLayer):
-    """Base class of the calibration layers; a subclass defines `calibrate`."""
+    """Base class of the calibration layers.
+
+    A subclass defines `_calibrate(logits)` for logits `(..., classes)`.
+    """
 
     def call(self, inputs):
         """Returns calibrated logits of the shape of `inputs`."""
-        logits = self.calibrate(self.to_logits(inputs))
+        logits = self._calibrate(self._to_logits(inputs))
         if self.multi_label or inputs.shape[-1] == 1:
             logits = logits[..., 1:] - logits[..., :1]
         return ops.squeeze(logits, -1) if self.multi_label else logits
-
-    def calibrate(self, logits):
-        """Returns calibrated logits of logits `(..., classes)`."""
-        raise NotImplementedError
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the inputs."""
@@ -74,14 +65,11 @@ class Temperature(CalibrationLayer):
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
-    OPTIONS = ("temperature",)
-
     def __init__(self, temperature, **kwargs):
         super().__init__(**kwargs)
         self.temperature = float(temperature)
 
-    def calibrate(self, logits):
-        """Returns calibrated logits."""
+    def _calibrate(self, logits):
         return logits / self.temperature
 
 
@@ -95,15 +83,12 @@ class EnsembleTemperature(CalibrationLayer):
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
-    OPTIONS = ("temperature",)
-
     def __init__(self, temperature, weights, **kwargs):
         super().__init__(**kwargs)
         self.temperature = float(temperature)
         self.mixture = [float(weight) for weight in weights]
 
-    def calibrate(self, logits):
-        """Returns calibrated logits."""
+    def _calibrate(self, logits):
         parts = [
             ops.log_softmax(logits / self.temperature, axis=-1),
             ops.log_softmax(logits, axis=-1),
@@ -114,10 +99,6 @@ class EnsembleTemperature(CalibrationLayer):
             for part, weight in zip(parts, self.mixture, strict=True)
         ]
         return ops.logsumexp(ops.stack(parts), axis=0)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "weights": self.mixture}
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -136,14 +117,6 @@ class Affine(CalibrationLayer):
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
-    OPTIONS = (
-        "num_classes",
-        "kind",
-        "log_probabilities",
-        "temperature",
-        "centred",
-    )
-
     def __init__(
         self,
         num_classes,
@@ -160,15 +133,10 @@ class Affine(CalibrationLayer):
         self.temperature = float(temperature)
         self.centred = bool(centred)
         shape = (num_classes,) * (2 if kind == "matrix" else 1)
-        self.scale = self.add_weight(
-            shape=shape, initializer="zeros", name="scale"
-        )
-        self.bias = self.add_weight(
-            shape=(num_classes,), initializer="zeros", name="bias"
-        )
+        self.scale = self.add_weight(shape, "zeros", name="scale")
+        self.bias = self.add_weight((num_classes,), "zeros", name="bias")
 
-    def calibrate(self, logits):
-        """Returns calibrated logits."""
+    def _calibrate(self, logits):
         logits = logits / self.temperature
         if self.log_probabilities:
             logits = ops.log_softmax(logits, axis=-1)
@@ -180,9 +148,10 @@ class Affine(CalibrationLayer):
 
 
 class CurveLayer(CalibrationLayer):
-    """Base class of curves of log-odds; a subclass defines `curve`.
+    """Base class of curves of log-odds.
 
-    The parameters of the curves are weights, which `set_weights` sets.
+    A subclass defines `_curve(odds)` for log-odds `(..., curves)`. The
+    parameters of the curves are weights, which `set_weights` sets.
 
     Args:
         shape: Shape of each parameter. It begins with the number of curves: 1
@@ -190,22 +159,18 @@ class CurveLayer(CalibrationLayer):
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
-    OPTIONS = ("shape",)
     parameters = ()
 
     def __init__(self, shape, **kwargs):
         super().__init__(**kwargs)
         self.shape = tuple(shape)
         for name in self.parameters:
-            weight = self.add_weight(
-                shape=self.shape, initializer="zeros", name=name
-            )
+            weight = self.add_weight(self.shape, "zeros", name=name)
             setattr(self, name, weight)
 
-    def calibrate(self, logits):
-        """Returns calibrated logits."""
+    def _calibrate(self, logits):
         if logits.shape[-1] == 2:
-            odds = self.curve(logits[..., 1:] - logits[..., :1])
+            odds = self._curve(logits[..., 1:] - logits[..., :1])
             return ops.concatenate([ops.zeros_like(odds), odds], axis=-1)
         largest = ops.max(logits, axis=-1, keepdims=True)
         is_top = ops.one_hot(ops.argmax(logits, axis=-1), logits.shape[-1]) > 0
@@ -216,11 +181,7 @@ class CurveLayer(CalibrationLayer):
         rest = ops.where(is_top, LOG_OF_NOTHING, logits)
         rest = ops.logsumexp(rest, axis=-1, keepdims=True)
         odds = ops.where(is_top, largest - rest, odds)
-        return ops.log_sigmoid(self.curve(odds))
-
-    def curve(self, odds):
-        """Returns calibrated log-odds of log-odds `(..., curves)`."""
-        raise NotImplementedError
+        return ops.log_sigmoid(self._curve(odds))
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -229,8 +190,7 @@ class Platt(CurveLayer):
 
     parameters = ("a", "b")
 
-    def curve(self, odds):
-        """Returns calibrated log-odds."""
+    def _curve(self, odds):
         return self.a * odds + self.b
 
 
@@ -240,8 +200,7 @@ class Beta(CurveLayer):
 
     parameters = ("a", "b", "c")
 
-    def curve(self, odds):
-        """Returns calibrated log-odds."""
+    def _curve(self, odds):
         return (
             self.a * ops.log_sigmoid(odds)
             - self.b * ops.log_sigmoid(-odds)
@@ -255,8 +214,7 @@ class Isotonic(CurveLayer):
 
     parameters = ("x", "y")
 
-    def curve(self, odds):
-        """Returns calibrated log-odds."""
+    def _curve(self, odds):
         x = ops.sigmoid(odds) if self.from_probs else odds
         curves, points = self.shape
         first = points * ops.arange(curves)
@@ -298,8 +256,6 @@ class ConformalSet(PredictionLayer):
         **kwargs: Arguments of `PredictionLayer`.
     """
 
-    OPTIONS = ("threshold", "method", "k_reg", "lam", "randomized", "seed")
-
     def __init__(
         self, threshold, method, k_reg, lam, randomized, seed, **kwargs
     ):
@@ -315,7 +271,7 @@ class ConformalSet(PredictionLayer):
 
     def call(self, inputs):
         """Returns which classes are in the sets."""
-        probs = ops.softmax(self.to_logits(inputs), axis=-1)
+        probs = ops.softmax(self._to_logits(inputs), axis=-1)
         bound, lam = self.bounds(self.threshold, self.lam)
         if self.method == "thr":
             return probs >= bound

@@ -44,10 +44,12 @@ def _replica_context():
         return None
     import tensorflow as tf
 
-    context = tf.distribute.get_replica_context()
     # None in a cross-replica context, where the batch is the global one. Keras
     # traces the loss there to learn its shape.
-    if context is not None and _xla_cannot_communicate(tf):
+    context = tf.distribute.get_replica_context()
+    strategy = tf.distribute.get_strategy()
+    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    if context is not None and not on_tpu and is_compiled_by_xla():
         # TensorFlow's own all-reduce fails with a message about variables, and
         # its all-gather returns the local part as if it were complete.
         raise ValueError(
@@ -57,12 +59,6 @@ def _replica_context():
             "compile the model's forward pass alone and leave the loss outside."
         )
     return context
-
-
-def _xla_cannot_communicate(tf):
-    if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
-        return False
-    return is_compiled_by_xla()
 
 
 def is_compiled_by_xla():

@@ -33,10 +33,9 @@ class Loss(keras.losses.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         name = name or self.function.__name__
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        super().__init__(name=name, reduction=reduction)
         self.from_logits = checks.flag("from_logits", from_logits)
         self.multi_label = checks.flag("multi_label", multi_label)
         self.ignore_class = checks.ignore_class(ignore_class)

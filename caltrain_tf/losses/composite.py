@@ -37,7 +37,6 @@ class CompositeLoss(base.Loss):
         ignore_class: Label of the examples that do not count, such as -1.
         reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
             value for each example that counts.
-        dtype: Data type of the result; the computation is in float32.
 
     Example:
         >>> import caltrain_tf as ct
@@ -61,10 +60,9 @@ class CompositeLoss(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.beta = checks.number("beta", beta, low=0, closed=True)
         self.cross_replica = checks.flag("cross_replica", cross_replica)
@@ -149,8 +147,7 @@ class PartMetric(keras.metrics.Mean):
     Args:
         loss: The `CompositeLoss`, or its config.
         part: `"primary"` or `"secondary"`.
-        name: The metric's name; `"<part>_loss"` by default.
-        dtype: Data type of the metric.
+        name, dtype: As in `keras.metrics.Metric`.
     """
 
     def __init__(self, loss, part, name=None, dtype=None):

@@ -29,7 +29,7 @@ class Groupwise(base.Loss):
             `loss`, or False if `loss` is a name.
         ignore_class: Label of the examples that do not count, such as -1. By
             default the option of `loss`.
-        name, reduction, dtype: As in `CompositeLoss`.
+        name, reduction: As in `CompositeLoss`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -55,7 +55,6 @@ class Groupwise(base.Loss):
         *,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         given = {"from_logits": from_logits, "ignore_class": ignore_class}
         given = {k: v for k, v in given.items() if v is not None}
@@ -66,7 +65,7 @@ class Groupwise(base.Loss):
             **given,
             "multi_label": False,
         }
-        super().__init__(name=name, reduction=reduction, dtype=dtype, **shared)
+        super().__init__(name=name, reduction=reduction, **shared)
         self.num_groups = checks.count("num_groups", num_groups)
         composite.check_agreement("loss", self.loss, shared)
         if getattr(self.loss, "num_groups", None) is not None:

@@ -80,12 +80,7 @@ def mmce(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class MMCE(base.Loss):
-    """`mmce` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.MMCE(width=0.2, from_logits=True)
-    """
+    """`mmce` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(mmce)
 
@@ -100,10 +95,9 @@ class MMCE(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.width = checks.number("width", width, low=0.01, closed=True)
         self.weighted = checks.flag("weighted", weighted)
@@ -183,12 +177,7 @@ def esd(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class ESD(base.Loss):
-    """`esd` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.ESD(from_logits=True)
-    """
+    """`esd` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(esd)
 

@@ -55,12 +55,7 @@ def nll(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class NLL(base.Loss):
-    """`nll` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.NLL(label_smoothing=0.1, from_logits=True)
-    """
+    """`nll` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(nll)
 
@@ -73,10 +68,9 @@ class NLL(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.label_smoothing = checks.share("label_smoothing", label_smoothing)
 
@@ -113,12 +107,7 @@ def mse(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class MSE(base.Loss):
-    """`mse` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.MSE(from_logits=True)
-    """
+    """`mse` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(mse)
 
@@ -169,12 +158,7 @@ def focal(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class Focal(base.Loss):
-    """`focal` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.Focal(gamma="flsd53", from_logits=True)
-    """
+    """`focal` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(focal)
 
@@ -187,10 +171,9 @@ class Focal(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.gamma = _check_focal_gamma(gamma)
 
@@ -244,12 +227,7 @@ def dual_focal(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class DualFocal(base.Loss):
-    """`dual_focal` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.DualFocal(gamma=2.0, from_logits=True)
-    """
+    """`dual_focal` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(dual_focal)
 
@@ -262,10 +240,9 @@ class DualFocal(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.gamma = checks.number("gamma", gamma, low=0, closed=True)
 
@@ -329,12 +306,7 @@ def bsce_gra(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class BSCEGRA(base.Loss):
-    """`bsce_gra` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.BSCEGRA(norm=2, from_logits=True)
-    """
+    """`bsce_gra` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(bsce_gra)
 
@@ -348,10 +320,9 @@ class BSCEGRA(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.gamma = checks.number("gamma", gamma, low=0, closed=True)
         self.norm = checks.number("norm", norm, low=1, closed=True)

@@ -65,12 +65,7 @@ def mbls(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class MbLS(base.Loss):
-    """`mbls` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.MbLS(margin=6.0, from_logits=True)
-    """
+    """`mbls` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(mbls)
 
@@ -83,11 +78,10 @@ class MbLS(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         _check_logits(from_logits)
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.margin = checks.number("margin", margin, low=0, closed=True)
 
@@ -159,12 +153,7 @@ def acls(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class ACLS(base.Loss):
-    """`acls` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.ACLS(margin=6.0, from_logits=True)
-    """
+    """`acls` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(acls)
 
@@ -179,11 +168,10 @@ class ACLS(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         _check_logits(from_logits)
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.margin = checks.number("margin", margin, low=0, closed=True)
         self.positive = checks.number("positive", positive, low=0, closed=True)

@@ -46,12 +46,7 @@ def mdca(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class MDCA(base.Loss):
-    """`mdca` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.MDCA(from_logits=True)
-    """
+    """`mdca` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(mdca)
 
@@ -97,11 +92,6 @@ def dca(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class DCA(base.Loss):
-    """`dca` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.DCA(from_logits=True)
-    """
+    """`dca` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(dca)

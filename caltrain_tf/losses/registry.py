@@ -60,7 +60,7 @@ def options(name):
         {'threshold': 0.5, 'temperature': 0.1}
     """
     loss = _BY_NAME[checks.choice("name", name, tuple(_BY_NAME))]
-    common = (*base.SHARED, "name", "reduction", "dtype")
+    common = (*base.SHARED, "name", "reduction")
     parameters = inspect.signature(loss).parameters.items()
     return {k: each.default for k, each in parameters if k not in common}
 

@@ -98,17 +98,12 @@ def sb_ece(
         smoothing = MEMBERSHIP_SMOOTHING if binning == "label" else 0.0
     confidence = ops.expand_dims(batch.confidence(), -1)
     correct = ops.expand_dims(batch.correctness(), -1)
-    return _error(confidence, correct, batch, lower, smoothing, **bins)
+    return _error(confidence, correct, batch, bins, lower, smoothing)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class SBECE(base.Loss):
-    """`sb_ece` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.SBECE(num_bins=10, from_logits=True)
-    """
+    """`sb_ece` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(sb_ece)
 
@@ -126,14 +121,12 @@ class SBECE(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
-        vars(self).update(
-            _check_bins(num_bins, temperature, norm, binning, root)
-        )
+        bins = _check_bins(num_bins, temperature, norm, binning, root)
+        vars(self).update(bins)
         self.lower = _check_lower(lower)
 
 
@@ -185,17 +178,12 @@ def sb_marginal_ece(
     shared = multi_label, ignore_class, sample_weight, cross_replica
     batch = inputs.standardize(y_true, y_pred, from_logits, *shared)
     labels = batch.label_distribution()
-    return _error(batch.probabilities(), labels, batch, **bins)
+    return _error(batch.probabilities(), labels, batch, bins)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class SBMarginalECE(base.Loss):
-    """`sb_marginal_ece` as a loss; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.SBMarginalECE(from_logits=True)
-    """
+    """`sb_marginal_ece` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(sb_marginal_ece)
 
@@ -212,14 +200,12 @@ class SBMarginalECE(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
-        vars(self).update(
-            _check_bins(num_bins, temperature, norm, binning, root)
-        )
+        bins = _check_bins(num_bins, temperature, norm, binning, root)
+        vars(self).update(bins)
 
 
 def _check_bins(num_bins, temperature, norm, binning, root):
@@ -238,20 +224,9 @@ def _check_lower(lower):
     return checks.share("lower", lower)
 
 
-def _error(
-    predicted,
-    outcome,
-    batch,
-    lower=0.0,
-    smoothing=0.0,
-    *,
-    num_bins,
-    temperature,
-    norm,
-    binning,
-    root,
-):
+def _error(predicted, outcome, batch, bins, lower=0.0, smoothing=0.0):
     """Equation 11 or 12 of probabilities and outcomes `(n, columns)`."""
+    num_bins, temperature, norm, binning, root = bins.values()
 
     def memberships(predicted, weight):
         u = soft_membership(predicted, num_bins, temperature, lower)

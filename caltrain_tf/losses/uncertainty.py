@@ -77,12 +77,7 @@ def avuc(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class AvUC(base.Loss):
-    """`avuc` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.AvUC(stop_gradient=True, from_logits=True)
-    """
+    """`avuc` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(avuc)
 
@@ -96,10 +91,9 @@ class AvUC(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.threshold = _check_entropy(threshold)
         self.stop_gradient = checks.flag("stop_gradient", stop_gradient)
@@ -166,12 +160,7 @@ def soft_avuc(
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class SoftAvUC(base.Loss):
-    """`soft_avuc` as a loss for `model.compile`; see there for the arguments.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> loss = ct.losses.SoftAvUC(threshold=0.3, from_logits=True)
-    """
+    """`soft_avuc` as a Keras loss; see there for the arguments."""
 
     function = staticmethod(soft_avuc)
 
@@ -185,10 +174,9 @@ class SoftAvUC(base.Loss):
         multi_label=False,
         ignore_class=None,
         reduction="sum_over_batch_size",
-        dtype=None,
     ):
         super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction, dtype
+            from_logits, name, multi_label, ignore_class, reduction
         )
         self.threshold = checks.number("threshold", threshold, low=0, high=1)
         self.temperature = checks.number("temperature", temperature, low=0)

@@ -95,9 +95,10 @@ def outcomes(probs, *arguments):
     """`positives` of two classes, `top_labels` of more, in float64."""
     if isinstance(probs, inputs.Outcomes):
         return probs
-    if inputs.read(probs, *arguments).predictions.shape[1] <= 2:
-        return binned.positives(probs, *arguments)
-    confidence, hits, weight = inputs.top_labels(probs, *arguments)
+    examples = inputs.read(probs, *arguments)
+    if examples.predictions.shape[1] <= 2:
+        return binned.positives(examples, None)
+    confidence, hits, weight = inputs.top_labels(examples, None)
     return inputs.Outcomes(confidence.astype(np.float64), hits, weight)
 
 

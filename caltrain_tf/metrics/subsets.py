@@ -134,8 +134,7 @@ def bootstrap(
     )
     of_sample = on_rows(metric, options, examples)
     value = of_sample(slice(None))
-    generator, counts = np.random.default_rng(seed), examples.counts
-    size = len(examples.labels) if counts is None else counts.sum()
+    generator, size = np.random.default_rng(seed), len(examples.labels)
     resampled = [
         of_sample(generator.integers(size, size=size))
         for _ in range(num_samples)

@@ -89,7 +89,6 @@ class PostHoc(BaseEstimator):
             ignore_class=self.ignore_class if labels is not None else None,
             sample_weight=sample_weight,
             name="logits",
-            of_calibrator=True,
             **options,
         )
         values = examples.predictions

@@ -284,7 +284,7 @@ class EnsembleTemperatureScaling(base.Calibrator):
     def _layer(self, **options):
         return layers.EnsembleTemperature(
             self.temperature_,
-            self.weights_,
+            self.weights_.tolist(),
             name="ensemble_temperature",
             **options,
         )
