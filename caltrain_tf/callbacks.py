@@ -223,15 +223,8 @@ def temperature_scaled_nll(
         >>> temperature_scaled_nll(logits, [0, 1, 0, 1])
         {'ts_nll': 0.5623, 'temperature': 3.641}
     """
-    examples = inputs.read(
-        outputs,
-        labels,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
-        name="outputs",
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    examples = inputs.read(outputs, labels, *shared, name="outputs")
     outputs, labels = examples.whole()
     scaler = TemperatureScaling(from_probs=not from_logits)
     with warnings.catch_warnings():

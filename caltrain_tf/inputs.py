@@ -38,8 +38,13 @@ BLOCK_BYTES = 4 * 1024 * 1024
 # Its exponential is 0, and products with it are finite.
 LOWEST_LOGIT = -1e4
 _PROBABILITIES = (
-    "`{}` look like probabilities, as after a softmax. Pass logits, or "
-    "`from_logits=False`."
+    "`from_logits=True`, but `{}` looks like probabilities, as after a "
+    "softmax. Pass `from_logits=False`, or logits."
+)
+# Calibrators, whose predictions are called so, have another option.
+_LOGITS = (
+    "`logits` look like probabilities, as after a softmax. Pass logits, or "
+    "construct the calibrator with `from_probs=True`."
 )
 _WEIGHTS = "`sample_weight` must hold finite numbers that are not negative."
 
@@ -535,8 +540,8 @@ def read(
     # Logits hardly ever pass for probabilities in every row, so that some rows
     # are enough.
     if from_logits and checks.are_probabilities(probs[:1000]):
-        calibrator = " For a calibrator: `from_probs=True`."
-        checks.warn(_PROBABILITIES.format(name) + calibrator)
+        is_probs = name != "logits"
+        checks.warn(_PROBABILITIES.format(name) if is_probs else _LOGITS)
     if labels is None and ignore_class is None and not needs_labels:
         ids, counts = np.zeros(len(probs), np.int64), None
     else:

@@ -349,7 +349,7 @@ def test_what_is_seen_only_in_training(trained):
     with pytest.raises(ValueError, match="`outputs`.* pass `from_logits=True`"):
         logged(VALIDATION, trained, from_logits=False)
     probabilities = with_softmax(trained, "softmax", SPARSE)
-    with pytest.warns(UserWarning, match="`outputs` look like probabilities"):
+    with pytest.warns(UserWarning, match="`outputs` looks like probabilities"):
         logged(VALIDATION, probabilities)
     inputs = keras.Input([5])
     two = keras.Model(inputs, [keras.layers.Dense(3)(inputs)] * 2)

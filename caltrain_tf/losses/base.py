@@ -61,16 +61,9 @@ class Loss(keras.losses.Loss):
 
     def standardize(self, y_true, y_pred, sample_weight=None):
         """Returns the arguments as a `Batch`."""
-        return inputs.standardize(
-            y_true,
-            y_pred,
-            self.from_logits,
-            self.multi_label,
-            self.ignore_class,
-            sample_weight,
-            self.cross_replica,
-            self.num_groups,
-        )
+        shared = (getattr(self, name) for name in SHARED)
+        others = sample_weight, self.cross_replica, self.num_groups
+        return inputs.standardize(y_true, y_pred, *shared, *others)
 
     def call(self, y_true, y_pred):
         """Returns a value for each example, `(...)`."""

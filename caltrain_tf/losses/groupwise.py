@@ -40,10 +40,6 @@ class Groupwise(base.Loss):
         0.3
         >>> float(ct.losses.dca([0, 1, 1, 1], probs).numpy().round(4))
         0.0
-
-    Reference:
-        Karandikar et al., "Soft Calibration Objectives for Neural Networks",
-        2021, names calibration of protected groups as future work.
     """
 
     def __init__(
@@ -68,11 +64,6 @@ class Groupwise(base.Loss):
         super().__init__(name=name, reduction=reduction, **shared)
         self.num_groups = checks.count("num_groups", num_groups)
         composite.check_agreement("loss", self.loss, shared)
-        if getattr(self.loss, "num_groups", None) is not None:
-            raise ValueError(
-                "`loss` must not have groups of its own. "
-                f"Received: loss.num_groups={self.loss.num_groups}"
-            )
 
     def of_batch(self, batch):
         """Returns the loss of a `Batch` that has groups, a scalar."""

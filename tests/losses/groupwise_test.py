@@ -235,7 +235,6 @@ def test_an_invalid_group_never_counts_as_one():
         ("sbece", {}, "Did you mean 'sb_ece'"),
         (ct.losses.SBECE(), {"from_logits": True}, "loss.from_logits=False"),
         (ct.losses.SBECE(multi_label=True), {}, "loss.multi_label=True"),
-        (ct.losses.Groupwise("nll", 2), {}, "`loss` must not have groups"),
     ],
 )
 def test_mistakes_are_named(loss, options, message):
