@@ -25,6 +25,9 @@ class PredictionLayer(keras.layers.Layer):
         multi_label: Whether the last axis holds independent binary problems.
             Otherwise it holds classes, or one binary logit or probability.
         **kwargs: Arguments of `keras.layers.Layer`.
+
+    Keras saves the arguments of constructors, if they are Python's own numbers,
+    strings, lists and tuples.
     """
 
     def __init__(self, *, from_probs=False, multi_label=False, **kwargs):
