@@ -72,12 +72,11 @@ NAMES = (
 
 
 class Table(NamedTuple):
-    """A table of one setting."""
+    """A table of one setting; `*` ends the best cells of its columns."""
 
     title: str
     note: str
-    texts: pd.DataFrame  # The cells as they are shown.
-    best: pd.DataFrame  # True for marked cells.
+    texts: pd.DataFrame
 
 
 def build_tables(rows):
@@ -112,9 +111,8 @@ def images_text(results):
 
 
 def to_text(table):
-    """Returns a table for the terminal; `*` marks the best."""
-    texts = table.texts.where(~table.best, table.texts + "*")
-    text = _tabulate(texts, tablefmt="plain")
+    """Returns a table for the terminal."""
+    text = _tabulate(table.texts, tablefmt="plain")
     if "*" in text:
         text += "\n* best of a column"
     if "†" in text:
@@ -123,11 +121,11 @@ def to_text(table):
 
 
 def to_markdown(tables):
-    """Returns tables of several settings as Markdown."""
+    """Returns tables of several settings as Markdown, the best in bold."""
     lines = [f"# {next(iter(tables.values())).title}"]
     for setting, table in tables.items():
         texts = table.texts.map(_escape)
-        texts = texts.where(~table.best, "**" + texts + "**")
+        texts = texts.replace(r"^([\d.± ]+)\\\*$", r"**\1**", regex=True)
         lines += ["", f"## {_escape(setting)}", "", _tabulate(texts)]
     notes = dict.fromkeys(table.note for table in tables.values())
     return "\n".join([*lines, "", *map(_escape, notes)]) + "\n"
@@ -155,14 +153,17 @@ def _measures(results, title, note, metrics, needs):
     if not {*needs.split()} & {*there}:
         return None
     summary = statistics.summarize(results, there)
-    texts = _cells(summary.mean[there], summary.error).set_axis(
-        map(figures.metric_label, there), axis="columns"
-    )
-    best = summary.best[there].set_axis(texts.columns, axis="columns")
+    texts = _cells(summary.mean[there], summary.error)
+    texts = texts.where(~summary.best[there], texts + "*")
+    texts = texts.rename(columns=figures.metric_label)
     # The count of the measure that the fewest runs have.
     seeds = summary.count[there].replace(0, pd.NA).min(axis=1).fillna(0)
     texts.insert(0, "Seeds", seeds.astype(int).astype(str))
-    return _table(title, note, texts, best, summary.competes)
+    if summary.competes is None:
+        return _table(title, f"{note} {_UNDECIDED}", texts)
+    table = _table(title, f"{note} {_RULE}", texts)
+    table.texts["Objective"] += ["" if c else " †" for c in summary.competes]
+    return table
 
 
 def _tests(results, metric):
@@ -213,16 +214,12 @@ def _shift(rows):
         keys = " ".join(results.columns[4:])
         table = _measures(results, "ECE under shift", note, keys, keys)
         table.texts.insert(2, "Scaling", figures.calibrator_label(calibrator))
-        table.best.insert(2, "Scaling", False)
-        made.append(table)
+        made.append(table.texts)
     clean = f"Clean, the same {images} images (%)" if images else "Clean (%)"
     heads = [f"Severity {s} (%)" if s else clean for s in means]
-    columns = ["Objective", "Seeds", "Scaling", *heads]
-    texts, best = (
-        pd.concat(frames, ignore_index=True).set_axis(columns, axis="columns")
-        for frames in zip(*(table[2:] for table in made), strict=True)
-    )
-    return table._replace(texts=texts, best=best)
+    texts = pd.concat(made, ignore_index=True)
+    texts.columns = ["Objective", "Seeds", "Scaling", *heads]
+    return table._replace(texts=texts)
 
 
 def read_paper():
@@ -284,18 +281,8 @@ def _cells(mean, error):
     return pd.DataFrame(texts, index=mean.index)
 
 
-def _table(title, note, texts, best=None, competes=None):
-    """Returns a table of texts; † marks objectives that do not compete."""
-    objectives = texts.index.get_level_values("objective")
-    labels = objectives.map(figures.objective_label)
-    if best is None:
-        best = pd.DataFrame(index=texts.index)
-    else:
-        note += f" {_UNDECIDED if competes is None else _RULE}"
-    if competes is not None:
-        labels += objectives.map(competes).map({True: "", False: " †"})
+def _table(title, note, texts):
+    """Returns a table of texts by objective."""
+    labels = texts.index.map(figures.objective_label)
     texts.insert(0, "Objective", labels)
-    best = best.reindex(columns=texts.columns, fill_value=False)
-    return Table(
-        title, note, texts.reset_index(drop=True), best.reset_index(drop=True)
-    )
+    return Table(title, note, texts.reset_index(drop=True))
