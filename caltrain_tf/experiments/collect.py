@@ -24,8 +24,6 @@ _NOT_SHARED = (
     *("seed.", "loss.", "interleaved.", "optimizer.l2.", "search."),
     *("checkpoint_every_steps.", "evaluate_every.", "keep_checkpoints."),
 )
-
-
 # Columns of frames that may be empty: a row per run with every number of its
 # `results.json`, per bin of equal width, and per row of `shift.csv`.
 _COLUMNS = {

@@ -87,16 +87,13 @@ def robustness_report(rows, is_generated=False):
     if is_imagenet and len(sets) == 75 and not is_generated:
         accuracy = rows[rows["name"] == "accuracy"].groupby("corruption")
         errors = 1 - accuracy["value"].mean()
+        clean, errors = errors["none"], errors[list(NAMES)]
         alexnet = pd.Series(_ALEXNET_ERRORS, NAMES)
-        above = errors[list(NAMES)] - errors["none"]
-        for key, values in (
-            ("ce", errors[list(NAMES)] / alexnet),
-            ("relative_ce", above / (alexnet - _ALEXNET_CLEAN_ERROR)),
-        ):
+        relative = (errors - clean) / (alexnet - _ALEXNET_CLEAN_ERROR)
+        for kind, values in (("", errors / alexnet), ("relative_", relative)):
             for name, value in values.items():
-                report[f"imagenet_c/{name}/{key}"] = float(value)
-            mean = key.replace("ce", "mce")
-            report[f"imagenet_c/{mean}"] = float(values.mean())
+                report[f"imagenet_c/{name}/{kind}ce"] = float(value)
+            report[f"imagenet_c/{kind}mce"] = float(values.mean())
     return report
 
 

@@ -49,9 +49,8 @@ def masson_loftus_error(values):
 def cohens_d(treated, baseline):
     """Returns Cohen's d with the pooled deviation, above 0 if treated is lower.
 
-    Example:
-        >>> round(cohens_d([0.02, 0.03, 0.04], [0.05, 0.06, 0.07]), 4)
-        3.0
+    >>> round(cohens_d([0.02, 0.03, 0.04], [0.05, 0.06, 0.07]), 4)
+    3.0
     """
     freedom = len(treated) - 1, len(baseline) - 1
     if min(freedom) < 1:
@@ -144,8 +143,8 @@ def effect_sizes(results, metric="ece"):
     return pd.DataFrame(rows, columns=[*keys, "metric", "d"]).dropna(subset="d")
 
 
-def gains(results, metric="ece"):
-    """Returns `change`, what the secondary loss changes in each run.
+def gains(results):
+    """Returns `change` of the ECE, what the secondary loss changes in each run.
 
     `training_gap` is confidence - accuracy of the primary loss alone with the
     same seed, on its training images.
@@ -154,9 +153,9 @@ def gains(results, metric="ece"):
     gap = results["train_confidence"] - results["train_accuracy"]
     alone = results.assign(training_gap=gap)[results["secondary"] == ""]
     pairs = results[results["secondary"] != ""].merge(
-        alone[[*keys, "training_gap", metric]], on=keys, suffixes=("", "_alone")
+        alone[[*keys, "training_gap", "ece"]], on=keys, suffixes=("", "_alone")
     )
-    change = pairs[metric] - pairs[f"{metric}_alone"]
+    change = pairs["ece"] - pairs["ece_alone"]
     return pairs[[*keys, "objective", "training_gap"]].assign(change=change)
 
 
@@ -215,9 +214,7 @@ def shift_by_calibrator(shift, metric="ece"):
     cells = shift[shift["metric"] == metric].pivot_table(
         "value", ["severity", "corruption"], "calibrator", sort=False
     )
-    frames = []
-    for severity, values in cells.groupby("severity"):
-        frame = values.mean().rename("mean").reset_index()
-        error = masson_loftus_error(values)
-        frames.append(frame.assign(severity=severity, error=error))
-    return pd.concat(frames, ignore_index=True)
+    groups = cells.groupby("severity")
+    means = groups.mean().stack().rename("mean").reset_index()
+    errors = groups.apply(masson_loftus_error)
+    return means.assign(error=means["severity"].map(errors))

@@ -22,10 +22,6 @@ _SCALING = (
     "TS is temperature scaling fitted to the calibration split by NLL, "
     "TS-SB-ECE the same fitted by the soft-binned ECE."
 )
-_PAIRS = (
-    "Two-sided paired t-tests over the common seeds of the difference in {}. "
-    "Holm's correction is over the tests of this table."
-)
 LEFT = ("Objective", "Against", "Scaling", "Hyperparameters")
 # Tables of `_measures`: title, note, metrics, and what they need one of.
 _MEASURES = {
@@ -106,8 +102,8 @@ def text_of(mean, error=float("nan"), metric="ece"):
 
 def images_text(results):
     """Returns the number of images in a shifted set, "" if unknown."""
-    counts = results.get("shift_examples", pd.Series(dtype="Int64")).dropna()
-    return " or ".join(f"{int(count):,}" for count in sorted(set(counts)))
+    counts = set(results.get("shift_examples", pd.Series()).dropna())
+    return " or ".join(f"{int(count):,}" for count in sorted(counts))
 
 
 def to_text(table):
@@ -186,8 +182,12 @@ def _tests(results, metric):
     title = "Significance of a secondary loss"
     if metric == "ece_ts":
         title += " after temperature scaling"
-    label = figures.metric_label(metric, unit=False)
-    return _table(title, _PAIRS.format(label), texts)
+    note = (
+        "Two-sided paired t-tests over the common seeds of the difference in "
+        f"{figures.metric_label(metric, unit=False)}. Holm's correction is "
+        "over the tests of this table."
+    )
+    return _table(title, note, texts)
 
 
 def _shift(rows):
@@ -259,16 +259,17 @@ def _paper(results):
 
 def _hyperparameters(results):
     """Returns a table with one row per objective and its hyperparameters."""
-    seeds = results["seed"].astype(str)
-    groups = seeds.groupby(
-        [results["objective"], results["hyperparameters"]], sort=False
+    groups = results.astype({"seed": str}).groupby(
+        ["objective", "hyperparameters"], sort=False
     )
-    texts = groups.agg(", ".join).rename("Seeds").reset_index("hyperparameters")
+    texts = groups["seed"].agg(", ".join).reset_index("hyperparameters")
     return _table(
         "What every objective was trained with",
         "Settings of the losses, the weight of the secondary one (beta) and "
         "that of the l2 penalty.",
-        texts[["Seeds", "hyperparameters"]].rename(columns=str.capitalize),
+        texts[["seed", "hyperparameters"]].set_axis(
+            ["Seeds", "Hyperparameters"], axis="columns"
+        ),
     )
 
 

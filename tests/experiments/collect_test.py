@@ -135,7 +135,7 @@ def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
     assert reasons["a"] == "not finished: no results.json"
     assert "Expecting" in reasons["b"] and "ece" in reasons["c"]
     assert "accuracy is nan" in reasons["d"]
-    assert "predictions file" in reasons["nll/seed0"]
+    assert "must be an .npz file" in reasons["nll/seed0"]
     assert len(reasons) == 5
     assert set(collected.reliability["objective"]) == {"nll+mmce"}
 
