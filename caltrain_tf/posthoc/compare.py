@@ -46,7 +46,7 @@ def compare(
     significantly higher.
 
     The ECE is debiased: calibrated predictions have an ECE of about 0, whatever
-    the number of examples. The marginal ECE is `marginal_calibration_error`.
+    the number of examples.
 
     Args:
         logits: Logits, or probabilities, of any shape that `Calibrator` takes,
@@ -149,10 +149,8 @@ class Comparison:
         scores: Dict from calibrators, `"none"` first, to dicts of `Score` by
             `"nll"`, `"brier"`, `"ece"`, `"marginal_ece"` and `"accuracy"`.
         better: Dict from the calibrators that are better than doing nothing to
-            the metrics in which they are better, among NLL, Brier score and
-            ECE.
-        harmful: List of the calibrators whose NLL is higher than that of doing
-            nothing by more than chance.
+            the metrics in which they are, among `"nll"`, `"brier"`, `"ece"`.
+        harmful: List of the calibrators whose NLL is significantly higher.
         best: The calibrator of the lowest NLL among those that are better in
             NLL; `"none"` if there is none.
     """
@@ -161,11 +159,8 @@ class Comparison:
         self._calibrators, self._options = calibrators, options
         self.scores = {name: scores for name, (scores, _) in measured.items()}
         plain = measured[NOTHING][1]
-        pivots, p_values = np.swapaxes(
-            [_differences(measured[name][1] - plain) for name in calibrators],
-            0,
-            1,
-        )
+        tests = [_differences(measured[n][1] - plain) for n in calibrators]
+        pivots, p_values = np.swapaxes(tests, 0, 1)
         p_values = holm(p_values.ravel()).reshape(p_values.shape)
         self.better, self.harmful = {}, []
         for name, *tests in zip(calibrators, pivots, p_values, strict=True):
@@ -187,17 +182,9 @@ class Comparison:
         )
 
     def fit(self, logits, labels, sample_weight=None):
-        """Fits the best calibrator to all examples, and returns it.
+        """Returns the best calibrator, fitted to arguments as of `compare`.
 
-        If doing nothing is best, the calibrator has a temperature of 1.
-
-        Args:
-            logits: Logits, or probabilities, as for `compare`.
-            labels: Class ids, or one-hot rows.
-            sample_weight: A weight >= 0 for each example.
-
-        Returns:
-            A fitted calibrator.
+        If doing nothing is best, it has a temperature of 1.
         """
         best = self._calibrators.get(
             self.best, temperature.TemperatureScaling()
@@ -312,14 +299,9 @@ def measure(logits, labels, weights, num_bins, num_samples, seed=0):
         marginal = binned.marginal_calibration_error(
             logits, labels, num_bins, from_logits=True, sample_weight=weights
         )
-    values = np.stack(
-        [
-            scores.nll_of_examples(examples),
-            scores.brier_of_examples(examples),
-            correct,
-            confidence - correct,
-        ]
-    )
+    nll = scores.nll_of_examples(examples)
+    brier = scores.brier_of_examples(examples)
+    values = np.stack([nll, brier, correct, confidence - correct])
     # Examples are sorted by confidence, so that a bin is a range of them.
     order = np.argsort(confidence)
     edges = binned.inner_edges(confidence, num_bins, "equal_mass", weights)
@@ -368,9 +350,7 @@ def _differences(resampled):
 
 def holm(p_values):
     """Holm's correction of p-values for their number."""
-    p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values)
-    factors = np.arange(len(p_values), 0, -1)
-    corrected = np.empty_like(p_values)
-    corrected[order] = np.maximum.accumulate(factors * p_values[order])
-    return np.minimum(corrected, 1.0)
+    ordered = np.arange(len(order), 0, -1) * np.take(p_values, order)
+    corrected = np.minimum(np.maximum.accumulate(ordered), 1.0)
+    return corrected[np.argsort(order)]

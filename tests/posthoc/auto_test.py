@@ -15,12 +15,12 @@ def fitted():
 
 
 def test_finds_what_helps_and_says_why(fitted):
-    assert fitted.choice_ == "structured_matrix"
-    assert isinstance(fitted.calibrator_, ct.posthoc.StructuredMatrixScaling)
+    assert fitted.choice_ == "ts"
+    assert isinstance(fitted.calibrator_, ct.posthoc.TemperatureScaling)
     assert fitted.nll_[fitted.choice_] < fitted.nll_["none"]
     assert f"doing nothing has {fitted.nll_['none']:.4g}" in fitted.reason_
     shown = repr(fitted)
-    assert "AutoCalibration(cv=3): StructuredMatrixScaling" in shown
+    assert "AutoCalibration(cv=3): TemperatureScaling" in shown
     assert fitted.reason_ in shown
     assert repr(clone(fitted)) == "AutoCalibration(cv=3)"
 
@@ -30,7 +30,7 @@ def test_does_nothing_where_nothing_helps():
     calibrator = ct.posthoc.AutoCalibration(cv=3).fit(logits, labels)
     assert calibrator.choice_ == "none"
     np.testing.assert_allclose(calibrator.transform(logits), logits)
-    assert "doing nothing has a lower one" in calibrator.reason_
+    assert "and no calibrator a lower one" in calibrator.reason_
 
 
 def test_one_example_is_too_few():
@@ -38,21 +38,25 @@ def test_one_example_is_too_few():
         ct.posthoc.AutoCalibration().fit([[3.0, 0.0]], [0])
 
 
-def test_the_first_within_one_standard_error_is_chosen():
+def test_the_simplest_within_one_standard_error_is_chosen():
     weights = np.full(4, 0.25)
     losses = {
+        "none": np.full(4, 2.0),
         "first": np.array([1.0, 1.1, 0.96, 1.1]),
         "second": np.array([1.0, 1.0, 1.0, 1.1]),
-        "none": np.full(4, 2.0),
     }
     # The mean difference is 0.015, its standard error 0.026.
-    assert auto.choose(losses, weights)[0] == "first"
-    losses["first"] = losses["second"] + [0.1, 0.1, 0.1, 0.2]
-    name, means, reason = auto.choose(losses, weights)
-    assert name == "second" and means["second"] == pytest.approx(1.025)
-    losses["none"] = np.full(4, 1.0)
     name, _, reason = auto.choose(losses, weights)
-    assert name == "none" and "doing nothing has a lower one, 1" in reason
+    assert name == "first" and reason.endswith("; doing nothing has 2.")
+    assert "within one standard error of second, the lowest, 1.025" in reason
+    losses["first"] = losses["second"] + [0.1, 0.1, 0.1, 0.2]
+    name, means, _ = auto.choose(losses, weights)
+    assert name == "second" and means["second"] == pytest.approx(1.025)
+    # Doing nothing gets no margin: it must have the lowest itself.
+    losses["none"] = losses["second"] + [0.1, -0.1, 0.1, -0.05]
+    assert auto.choose(losses, weights)[0] == "second"
+    losses["none"] = losses["second"] + [0.1, -0.1, 0.1, -0.15]
+    assert auto.choose(losses, weights)[0] == "none"
 
 
 def test_candidates_fit_the_task_and_the_number_of_examples():
@@ -60,13 +64,32 @@ def test_candidates_fit_the_task_and_the_number_of_examples():
         size: list(auto.candidates(*size))
         for size in ((2000, 2), (200, 10), (50, 10), (5000, 1000))
     }
-    tempered = ["structured_matrix", "ts", "ensemble"]
+    simple = ["ts", "ensemble"]
     assert names == {
-        (2000, 2): [*tempered, "matrix", "isotonic"],
-        (200, 10): [*tempered, "matrix"],
-        (50, 10): tempered,
-        (5000, 1000): ["ts", "ensemble", "structured_vector"],
+        (2000, 2): [*simple, "beta", "structured_matrix", "matrix", "isotonic"],
+        (200, 10): [*simple, "beta", "structured_matrix", "matrix"],
+        (50, 10): [*simple, "beta", "structured_matrix"],
+        (5000, 1000): [*simple, "structured_vector", "beta"],
     }
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 10, 100, 101])
+def test_simpler_calibrators_have_fewer_parameters(num_classes):
+    num_examples = 50 * num_classes
+    matrix = num_classes**2 + num_classes
+    curves = num_classes if num_classes > 2 else 1
+    counts = {
+        "ts": 1,
+        "ensemble": 3,
+        "structured_vector": 2 * num_classes,
+        "beta": 3 * curves,
+        "structured_matrix": matrix,
+        "matrix": matrix,
+        "isotonic": curves * num_examples,
+    }
+    names = auto.candidates(num_examples, num_classes)
+    found = [counts[name] for name in names]
+    assert found == sorted(found)
 
 
 @pytest.mark.parametrize("choice", ["isotonic", "none"])
