@@ -10,7 +10,7 @@ from matplotlib.ticker import PercentFormatter
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.figures import style
-from caltrain_tf.metrics import binned, subsets
+from caltrain_tf.metrics import binned
 
 _BLUE, _ORANGE = style.OKABE_ITO[:2]
 _GAP = {
@@ -97,11 +97,11 @@ def reliability_diagram(
 
 
 def reliability_diagrams(predictions, num_bins=15, from_logits=False):
-    """Draws several reliability diagrams side by side.
+    """Draws several reliability diagrams side by side, at most four in a row.
 
     Args:
         predictions: Dictionary from titles to pairs (probabilities or logits,
-            labels), such as those before and after scaling.
+            labels), such as those before and after scaling, or of groups.
         num_bins: Number of bars of each diagram.
         from_logits: Whether the pairs hold logits.
 
@@ -128,52 +128,6 @@ def reliability_diagrams(predictions, num_bins=15, from_logits=False):
         (title, inputs.top_labels(*pair, from_logits))
         for title, pair in predictions.items()
     ]
-    return draw_outcomes(outcomes, num_bins)
-
-
-def group_reliability(
-    probs,
-    labels,
-    groups,
-    num_bins=15,
-    from_logits=False,
-    *,
-    multi_label=False,
-    ignore_class=None,
-    sample_weight=None,
-):
-    """Draws a reliability diagram of all examples and one of each group.
-
-    Each diagram is the `reliability_diagram` of the examples of a group, with
-    their number in the title. `metrics.groupwise` gives the errors as a table.
-
-    Args:
-        probs, labels: As in `metrics.calibration_error`.
-        groups: The group of each example, `(...)` or of the first axes, as in
-            `metrics.groupwise`.
-        num_bins: Number of bars of each diagram.
-        from_logits: Whether `probs` holds logits.
-        multi_label, ignore_class, sample_weight: As in the metrics.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Example:
-        >>> import caltrain_tf as ct
-        >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
-        >>> groups = ["young", "old", "young", "young"]
-        >>> figure = ct.figures.group_reliability(probs, [0, 0, 1, 0], groups)
-        >>> [ax.get_title("left") for ax in figure.axes]
-        ['all (4)', 'old (1)', 'young (3)']
-    """
-    examples = inputs.read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
-    everything = inputs.top_labels(examples, None)
-    outcomes = [(f"all ({len(everything[0]):,})", everything)]
-    for group, index in subsets.rows_of_groups(examples, groups).items():
-        title = f"{subsets.group_text(group)} ({len(index):,})"
-        outcomes.append((title, everything.rows(index)))
     return draw_outcomes(outcomes, num_bins)
 
 

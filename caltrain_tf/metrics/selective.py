@@ -168,9 +168,9 @@ def coverage_at_risk(
     outcomes = inputs.top_labels(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    _, mass, errors = _accumulate(*outcomes)
-    allowed = np.flatnonzero(errors / mass <= risk)
-    return float(mass[allowed[-1]] / mass[-1]) if len(allowed) else float("nan")
+    curve = risk_coverage_curve(outcomes, None)
+    allowed = curve.coverage[curve.risk <= risk]
+    return float(allowed[-1]) if len(allowed) else float("nan")
 
 
 def _accumulate(confidence, correct, weight):

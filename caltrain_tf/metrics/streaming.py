@@ -26,8 +26,6 @@ MOST_CELLS = 2**16
 FEWEST_CELLS = 2**6
 # How far rounding may move the rank of an example.
 RANK_ROUNDING = 0.01
-# How far rounding may move a number of examples, relative to it.
-WHOLE_ROUNDING = 1e-5
 # The smallest normal float32: its logarithm is finite.
 SMALLEST_NORMAL = 1.1754944e-38
 
@@ -215,7 +213,7 @@ class CellMetric(StreamingMetric):
     the bins themselves if they have equal width.
     """
 
-    binning, debias = "equal_mass", False
+    binning, debias, reduce = "equal_mass", False, "mean"
     shape = None
 
     def add_cells(self, num_columns, num_cells=NUM_CELLS):
@@ -238,8 +236,10 @@ class CellMetric(StreamingMetric):
         terms = weight, weight * outcomes, excess, weight * weight
         return sum_by(ops.stack(terms, axis=-1), cells, num_cells)
 
-    def errors(self):
-        """sum_b w_b |conf_b - acc_b|^norm, or the largest gap, `(columns,)`."""
+    def result(self):
+        """Returns the metric of all examples since the reset; 0 without any."""
+        if self.sums is None:
+            return ops.zeros(())
         bins = ops.convert_to_tensor(self.sums)
         if self.binning == "equal_mass":
             index = ops.transpose(equal_mass_bins(bins, self.num_bins))
@@ -248,7 +248,7 @@ class CellMetric(StreamingMetric):
         mass, hits, excess, squares = ops.unstack(bins, num=4, axis=-1)
         gap = ops.abs(ops.divide_no_nan(excess, mass))
         if self.norm == math.inf:
-            return ops.max(gap, axis=-1)
+            return ops.max(gap)
         powers = gap if self.norm == 1 else ops.square(gap)
         if self.debias:
             accuracy = ops.divide_no_nan(hits, mass)
@@ -257,10 +257,11 @@ class CellMetric(StreamingMetric):
             bias = accuracy * (1.0 - accuracy)
             bias = bias / ops.where(known, examples - 1.0, 1.0)
             powers = ops.where(known, powers - bias, 0.0)
-        mean = ops.divide_no_nan(
-            ops.sum(mass * powers, axis=-1), ops.sum(mass, axis=-1)
-        )
-        return ops.maximum(mean, 0.0)
+        # All columns have the same mass.
+        total = ops.sum(mass) if self.reduce == "mean" else ops.sum(mass[0])
+        error = ops.divide_no_nan(ops.sum(mass * powers), total)
+        error = ops.maximum(error, 0.0)
+        return ops.sqrt(error) if self.norm == 2 else error
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -307,10 +308,6 @@ class ExpectedCalibrationError(CellMetric):
             debias=checks.flag("debias", debias),
         )
         self.add_cells(1)
-
-    def result(self):
-        """Returns the metric of all examples since the reset; 0 without any."""
-        return root(self.errors()[0], self.norm)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -374,16 +371,6 @@ class MarginalCalibrationError(CellMetric):
     def columns(self, batch):
         """All probabilities and labels."""
         return batch.probabilities(), batch.label_distribution()
-
-    def result(self):
-        """Returns the metric of all examples since the reset; 0 without any."""
-        if self.sums is None:
-            return ops.zeros(())
-        errors = self.errors()
-        if self.norm == math.inf:
-            return ops.max(errors)
-        total = ops.mean(errors) if self.reduce == "mean" else ops.sum(errors)
-        return root(total, self.norm)
 
     def get_config(self):
         """Returns the arguments of the constructor."""
@@ -538,18 +525,9 @@ def equal_mass_bins(sums, num_bins):
     unit = ops.min(
         ops.where(mass > 0, ops.divide_no_nan(squared_weight, mass), math.inf)
     )
-    examples = ops.divide_no_nan(total, unit)
-    # Equal weights are a whole number of examples, up to rounding.
-    whole = ops.round(examples)
-    is_whole = ops.abs(examples - whole) < WHOLE_ROUNDING * whole
-    examples = ops.where(is_whole, whole, examples)
+    examples = ops.round(ops.divide_no_nan(total, unit))
     ranks = ops.arange(1, num_bins, dtype="float32") / num_bins
     ranks = ops.minimum(ops.round(ranks * examples), examples - 1.0)
     ranks = (ranks + RANK_ROUNDING) * unit
     above = ops.expand_dims(up_to_here, -1) > ranks
     return ops.sum(ops.cast(above, "int32"), axis=-1)
-
-
-def root(powers, norm):
-    """The root of a mean of powers."""
-    return ops.sqrt(powers) if norm == 2 else powers

@@ -6,7 +6,6 @@ import pytest
 from matplotlib.figure import Figure
 
 import caltrain_tf as ct
-from tests.metrics.cases import sample
 
 
 def over_confident(size=2000, num_classes=10):
@@ -88,6 +87,10 @@ def test_several_are_side_by_side():
     assert [ax.get_title("left") for ax in figure.axes] == ["none", "TS"]
     errors = [ax.get_title("right").split()[1] for ax in figure.axes]
     assert float(errors[0][:-1]) > float(errors[1][:-1])
+    five = {str(i): (logits, labels) for i in range(5)}
+    figure = ct.figures.reliability_diagrams(five, from_logits=True)
+    first, *_, fourth, fifth = (ax.get_position() for ax in figure.axes)
+    assert first.y0 == fourth.y0 and first.x0 == fifth.x0
 
 
 @pytest.mark.parametrize("num_classes", [2, 1000])
@@ -124,33 +127,6 @@ def test_bad_predictions_are_an_error():
         ct.figures.reliability_diagram([[0.5, 0.5]], [0, 1])
     with pytest.raises(ValueError, match="num_bins"):
         ct.figures.reliability_diagram([[0.5, 0.5]], [0], num_bins=0)
-
-
-def test_a_diagram_of_each_group():
-    logits, labels = sample(240, 3)
-    tokens = logits.reshape(40, 6, 3), labels.reshape(40, 6)
-    groups = np.array(["b", "a"])[np.arange(40) % 2]
-    weight = 1.0 * (np.arange(40) >= 10)
-    figure = ct.figures.group_reliability(
-        *tokens, groups, from_logits=True, sample_weight=weight
-    )
-    table = ct.metrics.groupwise(
-        ct.metrics.calibration_error,
-        *tokens,
-        groups,
-        from_logits=True,
-        sample_weight=weight,
-    )
-    errors = {"all": table.overall, **table.values}
-    titles = [ax.get_title("left") for ax in figure.axes]
-    assert titles == ["all (180)", "a (90)", "b (90)"]
-    for ax, error in zip(figure.axes, errors.values(), strict=True):
-        assert ax.get_title("right") == f"ECE {100 * error:.2f}% (equal mass)"
-    seven = ct.figures.group_reliability(
-        logits, labels, np.arange(240) % 6, from_logits=True
-    )
-    first, *_, fourth, fifth, _, _ = (ax.get_position() for ax in seven.axes)
-    assert first.y0 == fourth.y0 and first.x0 == fifth.x0
 
 
 def test_bars_of_class_1():

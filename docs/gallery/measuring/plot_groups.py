@@ -69,7 +69,10 @@ print(
 # %%
 # The network is under-confident for A and over-confident for B:
 
-ct.figures.group_reliability(logits, y_test, names, from_logits=True)
+ct.figures.reliability_diagrams(
+    {name: (logits[names == name], y_test[names == name]) for name in "AB"},
+    from_logits=True,
+)
 
 # %%
 # A loss for each group
