@@ -23,6 +23,8 @@ NORMS = (1, 2, math.inf)
 REDUCTIONS = ("mean", "sum")
 # Fewer effective examples than 2, up to rounding, say nothing about their bias.
 FEWEST_EXAMPLES = 1.999
+# Examples whose bins are computed at a time: pixels need little memory.
+EXAMPLES_PER_BLOCK = 8 * 1024
 
 
 class Bins(NamedTuple):
@@ -430,10 +432,14 @@ def bin_indices(confidence, edges):
 
 def fill_bins(confidence, correct, edges, weight=None):
     """Sums the examples into the bins between `edges`."""
-    index, size = bin_indices(confidence, edges), len(edges) + 1
-    weight = np.ones(len(index)) if weight is None else weight
-    terms = weight, weight * confidence, weight * correct, weight * weight
-    return Bins(*(np.bincount(index, term, size) for term in terms))
+    sums = np.zeros((4, len(edges) + 1))
+    for start in range(0, len(confidence), EXAMPLES_PER_BLOCK):
+        rows = slice(start, start + EXAMPLES_PER_BLOCK)
+        index = bin_indices(confidence[rows], edges)
+        w = np.ones(len(index)) if weight is None else weight[rows]
+        terms = w, w * confidence[rows], w * correct[rows], w * w
+        sums += [np.bincount(index, t, minlength=len(edges) + 1) for t in terms]
+    return Bins(*sums)
 
 
 def sort_together(confidence, correct, weight=None):

@@ -103,6 +103,7 @@ def test_threads_change_nothing(monkeypatch):
     alone = metrics.calibration_error(probs, labels)
     monkeypatch.setattr(inputs, "BLOCK_BYTES", 4000)
     monkeypatch.setattr(inputs, "available_cores", lambda: 4)
+    monkeypatch.setattr(binned, "EXAMPLES_PER_BLOCK", 100)
     assert metrics.calibration_error(probs, labels) == pytest.approx(
         alone, abs=1e-15
     )
