@@ -421,13 +421,19 @@ def _require(valid, problem, name, rows, shape):
             lowest, highest = tf.reduce_min(rows), tf.reduce_max(rows)
             message = [f"{problem} Received: from", lowest, "to", highest]
             tf.debugging.Assert(tf.reduce_all(valid), message)
-    elif not known.all():
-        row = int((~known).argmax())
+    else:
+        _require_now(known, problem, name, rows, shape)
+    return valid
+
+
+def _require_now(valid, problem, name, rows, shape):
+    """Raises an error that names the first invalid row."""
+    if not valid.all():
+        row = int(np.argmin(valid))
         value = ops.convert_to_numpy(rows[row]).tolist()
         raise ValueError(
             f"{problem} Received: {name}[{_index(row, shape)}]={value}"
         )
-    return valid
 
 
 def _to_numpy_if_known(tensor):
@@ -545,10 +551,10 @@ def read(
     if labels is None and ignore_class is None and not needs_labels:
         ids, counts = np.zeros(len(probs), np.int64), None
     else:
-        ids, counts = read_labels(labels, shape, probs.shape[1], ignore_class)
+        ids, counts = _read_labels(labels, shape, probs.shape[1], ignore_class)
     weight = None
     if sample_weight is not None:
-        weight = read_weight(sample_weight, shape)
+        weight = _read_weight(sample_weight, shape)
         counts = weight > 0 if counts is None else counts & (weight > 0)
     if counts is not None and counts.all():
         counts = None
@@ -676,7 +682,7 @@ def shift_logits(logits):
     return np.maximum(shifted, LOWEST_LOGIT, out=shifted)
 
 
-def read_labels(labels, shape, num_classes, ignore_class):
+def _read_labels(labels, shape, num_classes, ignore_class):
     """Class ids `(n,)`, and whether each counts, `(n,)`; None if all do."""
     labels = checks.as_array("labels", labels)
     labels = _flatten_labels(
@@ -697,12 +703,8 @@ def read_labels(labels, shape, num_classes, ignore_class):
         )
         valid = np.count_nonzero(labels, axis=1) == 1
         valid &= labels.max(axis=1) == 1
-    if not valid.all():
-        row = int(np.argmin(valid))
-        raise ValueError(
-            f"`labels` must hold {expected}. "
-            f"Received: labels[{_index(row, shape)}]={labels[row].tolist()}"
-        )
+    problem = f"`labels` must hold {expected}."
+    _require_now(valid, problem, "labels", labels, shape)
     if labels.ndim == 2:
         return np.argmax(labels, axis=1), None
     if counts is not None:
@@ -711,17 +713,12 @@ def read_labels(labels, shape, num_classes, ignore_class):
     return labels if is_signed else labels.astype(np.int64), counts
 
 
-def read_weight(sample_weight, shape):
+def _read_weight(sample_weight, shape):
     """Weights `(n,)`, float64."""
     weight = checks.as_array("sample_weight", sample_weight)
     weight = flatten_weight(np, "sample_weight", weight, shape)
     valid = _are_weights(weight)
-    if not valid.all():
-        row = int(np.argmin(valid))
-        raise ValueError(
-            f"{_WEIGHTS} Received: "
-            f"sample_weight[{_index(row, shape)}]={weight[row]}"
-        )
+    _require_now(valid, _WEIGHTS, "sample_weight", weight, shape)
     return weight.astype(np.float64)
 
 
