@@ -164,4 +164,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    flags.run(main, resumes=False)
+    flags.run(main)

@@ -28,8 +28,7 @@ FLAGS = flags.FLAGS
 ROOT = pathlib.Path(__file__).parents[1]
 OBJECTIVE = ("primary", "secondary", "interleaved")
 DEVICES = ("tpu", "num_gpus", "multi_worker")
-POOL = ("tpu", "num_gpus", "parallel")
-RAY = ("ray", "run_cpus", "run_gpus", "run_resources")
+POOL = "tpu num_gpus parallel ray run_cpus run_gpus run_resources".split()
 _TEXTS = {
     "primary": "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
     "secondary": "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, "
@@ -47,7 +46,7 @@ _TEXTS = {
     "Waits if another process trains there.",
     "init_from": "A `.keras` file with the initial weights, or the prefix of a "
     "checkpoint of Uncertainty Baselines.",
-    "parallel": "Number of runs at a time on this machine.",
+    "parallel": "Number of runs at a time on this machine, without --ray.",
     "ray": "Execute the runs on a Ray cluster: `auto` for the cluster of this "
     "machine, `local` for a new cluster on this machine alone, or the address "
     "of a cluster. All nodes must be able to access the folders.",
@@ -135,9 +134,7 @@ def strategy():
 
     from caltrain_tf import training
 
-    found = training.get_strategy(
-        **{name: FLAGS[name].value for name in DEVICES}
-    )
+    found = training.get_strategy(FLAGS.tpu, FLAGS.num_gpus, FLAGS.multi_worker)
     device = tf.DeviceSpec.from_string(found.extended.worker_devices[0])
     replicas = found.num_replicas_in_sync
     print(f"Running on {replicas} x {device.device_type}.", flush=True)
@@ -145,21 +142,17 @@ def strategy():
 
 
 def open_pool():
-    """Returns the pool that the flags `POOL` and `RAY` describe."""
+    """Returns the pool of the flags; SIGTERM then stops it as Ctrl-C does."""
     from caltrain_tf.experiments import pool
 
-    here, only = (
-        (RAY[1:], "with") if FLAGS.ray is None else (POOL[1:], "without")
-    )
-    for name in here:
-        if FLAGS[name].present:
-            raise ValueError(f"--{name} only counts {only} --ray.")
     if FLAGS.ray is None:
-        return pool.LocalPool(ROOT, FLAGS.parallel, FLAGS.num_gpus, FLAGS.tpu)
-    resources = json.loads(FLAGS.run_resources or "{}")
-    return pool.RayPool(
-        ROOT, FLAGS.ray, FLAGS.run_cpus, FLAGS.run_gpus, resources, FLAGS.tpu
-    )
+        opened = pool.LocalPool(ROOT, FLAGS.parallel)
+    else:
+        resources = json.loads(FLAGS.run_resources or "{}")
+        needs = FLAGS.run_cpus, FLAGS.run_gpus, resources
+        opened = pool.RayPool(ROOT, FLAGS.ray, *needs)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    return opened
 
 
 def of_runs():
@@ -168,24 +161,16 @@ def of_runs():
     return [FLAGS[name].serialize() for name in names if FLAGS[name].present]
 
 
-def overrides():
-    """Returns the keys of the --config.<key> that the user has set."""
-    return config_flags.get_override_values(FLAGS["config"]).keys()
-
-
-def run(main, *, arguments=False, resumes=True):
+def run(main, *, arguments=False):
     """Parses the flags, runs a script and exits with the code it returns.
 
-    `main` gets the arguments that are not flags, if `arguments` are allowed;
-    `resumes` is whether the same command resumes what was stopped. A
+    `main` gets the arguments that are not flags, if `arguments` are allowed. A
     `ValueError` ends the script in one line; `--verbosity=1` shows the rest.
     """
 
     def guarded(argv):
         if not FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)
-        if FLAGS.only_check_args:
-            return 0  # absl looks at it only once per process.
         if argv[1:] and not arguments:
             return f"Unexpected arguments: {' '.join(argv[1:])}"
         if os.environ.get("CALTRAIN_STOPS_WITH_INPUT"):
@@ -195,11 +180,8 @@ def run(main, *, arguments=False, resumes=True):
         except (KeyboardInterrupt, SystemExit) as stop:
             code = getattr(stop, "code", 130)
             if code in (130, 143):
-                goes_on = "; the same command goes on" if resumes else ""
-                print(f"\nStopped{goes_on}.", file=sys.stderr)
+                print("\nStopped; the same command goes on.", file=sys.stderr)
             return code
-        except ModuleNotFoundError as error:
-            return f'{error}: pip install "caltrain_tf[tensorflow,baselines]"'
         except (ValueError, OSError, ImportError) as error:
             if logging.get_verbosity() > 0:
                 raise
@@ -212,22 +194,13 @@ def _parse(argv):
     """Parses flags, and loads the default configuration if none is given."""
     try:
         argv = FLAGS(argv, known_only=True)
-        if "config" in FLAGS:
-            if not FLAGS["config"].present:
-                FLAGS["config"].parse(FLAGS["config"].file)
-            path = FLAGS["config"].config_filename
-            if not os.path.exists(path):
-                sys.exit(f"--config does not exist: {path!r}")
+        if "config" in FLAGS and not FLAGS["config"].present:
+            FLAGS["config"].parse(FLAGS["config"].file)
         return FLAGS(argv)
-    except flags.Error as error:
-        sys.exit(f"Flags: {error}. Pass --helpshort to list them.")
-    except (AttributeError, KeyError) as error:
-        # Of ml_collections, for a mistyped --config.<key>.
-        (text,) = error.args
-        if isinstance(text, KeyError):
-            (text,) = text.args
-        key, *hint = text.splitlines()
-        sys.exit(" ".join([f"--config has no setting {key}.", *hint]))
+    except (flags.Error, OSError, AttributeError, KeyError) as error:
+        # Some of ml_collections' errors hold another one.
+        text = " ".join(str(error.args[0]).replace("\\n", " ").split())
+        sys.exit(f"Flags: {text} Pass --helpshort to list them.")
 
 
 def _stop_with_input():

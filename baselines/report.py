@@ -36,4 +36,4 @@ def main(folders):
 
 
 if __name__ == "__main__":
-    flags.run(main, arguments=True, resumes=False)
+    flags.run(main, arguments=True)

@@ -9,6 +9,8 @@ the clean test images. Predictions that are already in the run folder are not
 computed again. `baselines/report.py` compares the runs.
 """
 
+import os
+
 import flags
 
 flags.define("data_dir", *flags.DEVICES)
@@ -49,26 +51,38 @@ flags.DEFINE_bool(
 def main(_):
     """Evaluates each run."""
     import caltrain_tf as ct
-    from caltrain_tf.experiments import shift
+    from caltrain_tf.experiments import robustness_metrics, shift
 
-    options = shift.shift_options(
-        FLAGS.corruptions or ct.data.corruptions.NAMES,
-        FLAGS.severities,
-        FLAGS.num_examples,
-        FLAGS.generated,
-    )
     strategy = flags.strategy()
+    corruptions = FLAGS.corruptions or ct.data.corruptions.NAMES
     for run_dir in shift.find_runs(FLAGS.run_dir):
-        name, rows, source = shift.benchmark_run(
-            run_dir,
-            FLAGS.data_dir,
+        config, data, model = shift.load_run(run_dir, FLAGS.data_dir, strategy)
+        sets = ct.data.shifted_sets(
+            data,
             corrupted_dir=FLAGS.corrupted_dir,
-            batch_size=FLAGS.batch_size,
-            keep_predictions=FLAGS.keep_predictions,
-            strategy=strategy,
-            **options,
+            data_dir=FLAGS.data_dir,
+            generated=FLAGS.generated,
+            names=corruptions,
+            severities=FLAGS.severities,
         )
-        print(f"\n{name}, {run_dir}\ncorrupted sets: {source}")
+        report = robustness_metrics.Measurements()
+        rows = shift.evaluate(
+            model,
+            data,
+            sets=sets,
+            corruptions=corruptions,
+            severities=FLAGS.severities,
+            batch_size=FLAGS.batch_size,
+            num_examples=FLAGS.num_examples,
+            predictions_dir=os.path.join(run_dir, "predictions"),
+            keep_predictions=FLAGS.keep_predictions,
+            report=report,
+            strategy=strategy,
+            verbose=True,
+        )
+        if ct.training.is_chief(strategy):
+            shift.write(run_dir, config, rows, report, sets)
+        print(f"\n{run_dir}\ncorrupted sets: {sets.source}")
         print(shift.severity_table(rows))
 
 

@@ -12,10 +12,12 @@ output in `log.txt`. The same command resumes a study that was stopped at any
 moment and skips finished runs. A run that fails does not stop the others.
 """
 
+import shlex
+
 import flags
 
 flags.define_config("cifar10.py")
-flags.define("tuned", *flags.POOL, *flags.RAY)
+flags.define("tuned", *flags.POOL)
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", None, "Folder of the study.", required=True)
 flags.DEFINE_list(
@@ -28,51 +30,33 @@ flags.define_integers(
     "seeds", "0,1,2,3,4,5,6,7,8,9", "Seeds of each objective."
 )
 flags.DEFINE_bool("shift", False, "Also measure each run under shift.")
-flags.DEFINE_list(
-    "shift_corruptions", None, "With --shift, corruptions; all 15 by default."
-)
-flags.define_integers(
-    "shift_severities", "1,2,3,4,5", "With --shift, severities."
-)
-flags.DEFINE_integer(
-    "shift_examples",
-    None,
-    "With --shift, use only this many first examples of each test set.",
-)
-flags.DEFINE_bool(
-    "shift_generated",
-    False,
-    "With --shift, generate the corrupted sets from the clean test images.",
+flags.DEFINE_string(
+    "shift_flags",
+    "",
+    "With --shift, flags of baselines/shift_benchmark.py, such as "
+    "'--generated --severities=1,5'.",
 )
 
 
 def read_runs():
     """Returns the runs that the flags ask for."""
-    from caltrain_tf.data import corruptions
     from caltrain_tf.experiments import config as settings
-    from caltrain_tf.experiments import shift, study
+    from caltrain_tf.experiments import study
 
-    varied = {"seed", "loss.primary", "loss.secondary", "interleaved.enabled"}
-    if given := sorted(varied & flags.overrides()):
-        raise ValueError(
-            f"--config.{given[0]} varies in a study: --objectives, --seeds."
-        )
-    config, tuned, measured = FLAGS.config, {}, None
+    config, tuned = FLAGS.config, {}
     objectives = settings.expand_objectives(FLAGS.objectives, config.data.name)
     if FLAGS.tuned is not None:
         tuned = settings.read_tuned(FLAGS.tuned, config.data.name)
         without = [name for name in objectives if name not in tuned]
         print(f"Not tuned: {', '.join(without) or 'none'}")
-    if FLAGS.shift:
-        measured = shift.shift_options(
-            FLAGS.shift_corruptions or corruptions.NAMES,
-            FLAGS.shift_severities,
-            FLAGS.shift_examples,
-            FLAGS.shift_generated,
-        )
-    seeds, folder = FLAGS.seeds, FLAGS.output_dir
     return study.study_runs(
-        config, objectives, seeds, folder, tuned, flags.of_runs(), measured
+        config,
+        objectives,
+        FLAGS.seeds,
+        FLAGS.output_dir,
+        tuned,
+        flags.of_runs(),
+        shlex.split(FLAGS.shift_flags) if FLAGS.shift else None,
     )
 
 
@@ -90,13 +74,10 @@ def main(_):
             with flags.open_pool() as pool:
                 failures = study.do_runs(runs, pool)
     finally:
-        print(f"\n{study.summary_table(runs)}")
-    if failures:
-        print("\nFailed runs, which the same command tries again:")
-        for run, outcome in failures.items():
-            print(f"{run.name}: {outcome.failure}\n    {outcome.last_line}")
-            print(f"    {run.folder}/log.txt")
-    print(f"\nEverything is in {FLAGS.output_dir}")
+        print(f"\n{study.summary_table(runs)}\n")
+    for run in failures:
+        print(f"Failed; the same command tries again: {run.folder}/log.txt")
+    print(f"Everything is in {FLAGS.output_dir}")
     return 1 if failures else 0
 
 

@@ -7,12 +7,11 @@ python baselines/tune.py --config=configs/quickstart.py \
       --config.search.temperature="()" --config.search.l2="()"
 
 The script tunes the threshold of the secondary loss, then its temperature, its
-weight beta and the weight decay, with the values of `config.search`, and then
-the settings that --also names, such as
---also=loss.options.sb_ece.num_bins=5,50. The best trial has the lowest ECE on
-the calibration split among those that give up less than one percentage point of
-accuracy. A trial is a run in `<folder of the objective>/trials/<values>`. The
-same command resumes stopped trials and retries failed trials.
+weight beta and the weight decay, with the values of `config.search`. The best
+trial has the lowest ECE on the calibration split among those that give up less
+than one percentage point of accuracy. A trial is a run in
+`<folder of the objective>/trials/<values>`. The same command resumes stopped
+trials and retries failed trials.
 `--tuned=<output_dir>` of the other scripts takes the result.
 """
 
@@ -20,7 +19,7 @@ import os
 
 import flags
 
-flags.define(*flags.OBJECTIVE, *flags.POOL, *flags.RAY)
+flags.define(*flags.OBJECTIVE, *flags.POOL)
 flags.define_config("cifar10.py")
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
@@ -34,26 +33,6 @@ flags.DEFINE_list(
     None,
     "Objectives to tune, such as nll,focal+sb_ece; `paper` for those of the "
     "paper's table of results; that of --primary and --secondary by default.",
-)
-flags.DEFINE_enum(
-    "strategy",
-    "sequential",
-    ("sequential", "joint"),
-    "Tune one parameter after the other, or all at once with a tree-structured "
-    "Parzen estimator between the extremes of `config.search`.",
-)
-flags.DEFINE_multi_string(
-    "also",
-    [],
-    "Another setting to tune after those of `config.search`, such as "
-    "--also=batch_size=64,256; may be given several times.",
-)
-flags.DEFINE_integer(
-    "trials",
-    None,
-    "Largest number of trials of an objective; by default all values of "
-    "`config.search`, or 20 for a joint search.",
-    lower_bound=1,
 )
 
 
@@ -73,19 +52,9 @@ def main(_):
     folders = [os.path.join(FLAGS.output_dir or "tuning", n) for n in names]
     if FLAGS.output_dir and not FLAGS.objectives:
         folders = [FLAGS.output_dir]
-    spaces = [
-        tune.search_space(own, FLAGS.also, FLAGS.data_dir) for own in configs
-    ]
+    spaces = [tune.search_space(own, FLAGS.data_dir) for own in configs]
     with flags.open_pool() as pool:
-        results = tune.tune(
-            configs,
-            spaces,
-            folders,
-            pool,
-            strategy=FLAGS.strategy,
-            trials=FLAGS.trials,
-            flags=flags.of_runs(),
-        )
+        results = tune.tune(configs, spaces, folders, pool, flags.of_runs())
     failures = []
     for own, space, rows, folder in zip(
         configs, spaces, results, folders, strict=True

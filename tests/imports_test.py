@@ -65,7 +65,6 @@ ROOMS = {
             "matplotlib",
             "ml_collections",
             "numpy",
-            "optuna",
             "pandas",
             "ray",
             "robustness_metrics",

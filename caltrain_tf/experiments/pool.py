@@ -6,7 +6,6 @@ input stays open until the parent process ends, and then they stop.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import datetime
 import os
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 import joblib
 
@@ -33,12 +33,9 @@ class Run:
     folder: str  # Local or in a bucket.
     # One after the other: a script of the repository, and its arguments.
     commands: tuple
-    # Options of the shift benchmark, if it is among the commands.
-    shift: dict | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a run ended, after how long, and the last line of its output."""
 
     failure: str  # A text such as `exit code 1`; empty if the run succeeded.
@@ -46,45 +43,56 @@ class Outcome:
     seconds: float
 
 
-class LocalPool(contextlib.AbstractContextManager):
+class _Pool:
+    """Stops its runs when it is left, and kills them at a second Ctrl-C."""
+
+    def __enter__(self):
+        self._futures = []
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            text = "Stopping the runs, with checkpoints. Again to kill them."
+            print(text, file=sys.stderr)
+        try:
+            self._end(signal.SIGTERM)
+        except (KeyboardInterrupt, SystemExit):
+            self._end(signal.SIGKILL)
+
+    def _end(self, number):
+        self._stop(number)
+        # `wait` does not return for futures that an executor has cancelled.
+        left = [each for each in self._futures if not each.cancelled()]
+        concurrent.futures.wait(left)
+
+    def submit(self, run):
+        """Returns a future of the `Outcome` of a run."""
+        self._futures.append(self._start(run))
+        return self._futures[-1]
+
+
+class LocalPool(_Pool):
     """Executes runs on this machine, `parallel` at a time.
 
-    CPU threads and GPUs are divided among the runs, or each has `num_gpus`; if
-    there are fewer GPUs than runs at a time, these share GPUs.
+    CPU threads and GPUs are divided among the runs; if there are fewer GPUs
+    than runs at a time, these share GPUs.
     """
 
-    def __init__(self, root, parallel=1, num_gpus=None, tpu=None):
-        if tpu is not None and parallel > 1:
-            raise ValueError(
-                "--tpu is used by one run at a time: --parallel must be 1. "
-                f"Received: --parallel={parallel}"
-            )
-        self.slots = parallel
+    def __init__(self, root, parallel=1):
         self._root = root
         self._free = queue.SimpleQueue()
         threads = max(1, joblib.cpu_count() // parallel)
-        for gpus in gpus_of_slots(parallel, num_gpus):
+        for gpus in gpus_of_slots(parallel):
             self._free.put(_environment(root, threads, gpus))
         self._executor = concurrent.futures.ThreadPoolExecutor(parallel)
         self._signal = None
 
-    def __exit__(self, *error):
-        """Stops the remaining runs and waits for them to end."""
-        self.stop()
-        self._executor.shutdown()
-
-    def submit(self, run):
-        """Returns a future of the `Outcome` of a run."""
+    def _start(self, run):
         return self._executor.submit(self._execute, run)
 
-    def stop(self):
-        """Stops all runs with checkpoints and cancels the waiting ones."""
-        self._signal = signal.SIGTERM
+    def _stop(self, number):
+        self._signal = number
         self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def kill(self):
-        """Kills all processes."""
-        self._signal = signal.SIGKILL
 
     def _execute(self, run):
         environment = self._free.get()
@@ -94,7 +102,7 @@ class LocalPool(contextlib.AbstractContextManager):
             self._free.put(environment)
 
 
-class RayPool(contextlib.AbstractContextManager):
+class RayPool(_Pool):
     """Executes runs on a Ray cluster, one task per run.
 
     A run whose node dies is restarted on another node and resumes from its last
@@ -102,62 +110,34 @@ class RayPool(contextlib.AbstractContextManager):
     is sent to the nodes; the dependencies must be installed there.
     """
 
-    def __init__(self, root, address, cpus=1, gpus=0, resources=None, tpu=None):
-        if tpu not in (None, "local"):
-            raise ValueError(
-                "--tpu must be `local`, the TPU of each node, with --ray. "
-                f"Received: --tpu={tpu}"
-            )
-        self._ray = _start_ray(root, address)
+    def __init__(self, root, address, cpus=1, gpus=0, resources=None):
+        self._ray = _connect_ray(root, address)
         needs = {"CPU": cpus, "GPU": gpus, **(resources or {})}
         there = self._ray.cluster_resources()
-        # The number of runs at a time on the current nodes.
-        self.slots = int(
-            min(there.get(n, 0) // needs[n] for n in needs if needs[n])
-        )
-        if not self.slots and address == "local":
-            self._ray.shutdown()
-            raise ValueError(
-                "This machine does not have what one run needs, by --run_cpus, "
-                f"--run_gpus and --run_resources. Received: {needs}"
-            )
-        if not self.slots:
+        if any(there.get(name, 0) < needs[name] for name in needs):
             print(f"No node has {needs} now; waiting.", file=sys.stderr)
-        task = self._ray.remote(
+        self._task = self._ray.remote(
             num_cpus=cpus,
             num_gpus=gpus,
             resources=resources or {},
             max_retries=20,  # Of a run whose node or worker died.
         )(_ray_task)
         # TensorFlow takes every GPU that it sees.
-        visible, cwd = None if gpus else "", os.getcwd()
-        self._start = lambda run: task.remote(run, cpus, visible, cwd)
-        self._refs = set()
+        self._arguments = cpus, None if gpus else "", os.getcwd()
+        self._refs = []
 
     def __exit__(self, *error):
-        """Stops the remaining runs and disconnects from the cluster."""
-        refs = list(self._refs)
-        self.stop()
-        if refs:
-            self._ray.wait(refs, num_returns=len(refs), timeout=60)
+        """Also disconnects from the cluster."""
+        super().__exit__(*error)
         self._ray.shutdown()
 
-    def submit(self, run):
-        """Returns a future of the `Outcome` of a run."""
-        ref = self._start(run)
-        self._refs.add(ref)
-        future = ref.future()
-        future.add_done_callback(lambda _: self._refs.discard(ref))
-        return future
+    def _start(self, run):
+        self._refs.append(self._task.remote(run, *self._arguments))
+        return self._refs[-1].future()
 
-    def stop(self, force=False):
-        """Stops all runs with checkpoints and cancels the waiting ones."""
-        for ref in list(self._refs):
-            self._ray.cancel(ref, force=force)
-
-    def kill(self):
-        """Kills all workers."""
-        self.stop(force=True)
+    def _stop(self, number):
+        for ref in self._refs:
+            self._ray.cancel(ref, force=number == signal.SIGKILL)
 
 
 def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
@@ -195,25 +175,17 @@ def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
     return Outcome(failure, last_line, seconds)
 
 
-def gpus_of_slots(parallel, num_gpus):
+def gpus_of_slots(parallel):
     """Returns the CUDA_VISIBLE_DEVICES of each slot; None without GPUs."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
+    if not count:
+        return [None] * parallel
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = visible.split(",") if visible else list(map(str, range(count)))
-    gpus = gpus[:count]
-    if (num_gpus or 0) * parallel > count:
-        raise ValueError(
-            f"--parallel={parallel} with --num_gpus={num_gpus} needs "
-            f"{num_gpus * parallel} GPUs. Received: {count} on this machine"
-        )
-    if not gpus:
-        return [None] * parallel
-    if num_gpus is None and count < parallel:
-        return [gpus[slot % count] for slot in range(parallel)]
-    each = count // parallel if num_gpus is None else num_gpus
-    return [",".join(gpus[i * each : (i + 1) * each]) for i in range(parallel)]
+    slots = [gpus[slot % count : count : parallel] for slot in range(parallel)]
+    return list(map(",".join, slots))
 
 
 def _run_process(command, log, environment, wanted_signal, cwd):
@@ -269,7 +241,7 @@ def _ray_task(run, threads, gpus, cwd):
     return execute(run, root, environment, cwd=cwd)
 
 
-def _start_ray(root, address):
+def _connect_ray(root, address):
     """Returns the package `ray`, connected to a cluster."""
     # Ray reads these when it is imported. No usage statistics are sent.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -295,7 +267,6 @@ def _start_ray(root, address):
             },
             log_to_driver=False,
             logging_level="ERROR",
-            **({"include_dashboard": False} if address == "local" else {}),
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import math
 import os
 import sys
 
@@ -31,11 +30,6 @@ from caltrain_tf.training.strategy import is_multi_worker
 COLUMNS = robustness_metrics.COLUMNS
 # The clean test set among corruptions, and unscaled outputs among calibrators.
 NONE = "none"
-_NOTE = """\
-± is one standard error within corruptions (Masson and Loftus): how much one
-calibrator is ahead of another varies by that over corruptions. It is pooled, so
-that all calibrators of a severity share it; how hard a corruption is does not
-count."""
 
 
 def find_runs(paths):
@@ -60,65 +54,6 @@ def load_run(run_dir, data_dir=None, strategy=None):
     with (strategy or tf.distribute.get_strategy()).scope():
         model = models.load(os.path.join(run_dir, "model.keras"))
     return settings, data, model
-
-
-def shift_options(corruptions, severities, num_examples=None, generated=False):
-    """Returns the options that say what to measure; errors name the flags."""
-    names = (*all_corruptions.NAMES, *all_corruptions.EXTRA_NAMES)
-    for name in corruptions:
-        checks.choice("corruptions", name, names)
-    for severity in severities:
-        checks.choice("severities", severity, all_corruptions.SEVERITIES)
-    return {
-        "corruptions": list(corruptions),
-        "severities": list(severities),
-        "num_examples": num_examples,
-        "generated": generated,
-    }
-
-
-def benchmark_run(
-    run_dir,
-    data_dir=None,
-    *,
-    corrupted_dir=None,
-    generated=False,
-    corruptions=all_corruptions.NAMES,
-    severities=all_corruptions.SEVERITIES,
-    strategy=None,
-    **options,
-):
-    """Runs or resumes the benchmark of a run and writes its files.
-
-    `options` are those of `evaluate`. Returns the run's objective, the rows of
-    `evaluate`, and a description of the corrupted sets.
-    """
-    settings, data, model = load_run(run_dir, data_dir, strategy)
-    sets = data_room.shifted_sets(
-        data,
-        corrupted_dir=corrupted_dir,
-        data_dir=data_dir,
-        generated=generated,
-        names=corruptions,
-        severities=severities,
-    )
-    report = robustness_metrics.Measurements()
-    rows = evaluate(
-        model,
-        data,
-        sets=sets,
-        corruptions=corruptions,
-        severities=severities,
-        predictions_dir=os.path.join(run_dir, "predictions"),
-        report=report,
-        strategy=strategy,
-        verbose=True,
-        **options,
-    )
-    name = config.objective(settings)
-    if strategy is None or training.is_chief(strategy):
-        _write(files.as_path(run_dir), rows, name, report, sets.is_generated)
-    return name, rows, sets.source
 
 
 def evaluate(
@@ -163,7 +98,11 @@ def evaluate(
         A data frame with the columns of `shift.csv`. The clean test set has the
         corruption `"none"` and severity 0.
     """
-    shift_options(corruptions, severities)
+    names = all_corruptions.NAMES + all_corruptions.EXTRA_NAMES
+    for name in corruptions:
+        checks.choice("corruptions", name, names)
+    for severity in severities:
+        checks.choice("severities", severity, all_corruptions.SEVERITIES)
     sets = data_room.GeneratedSets(data) if sets is None else sets
     strategy = strategy or tf.distribute.get_strategy()
     count = min(sets.num_examples, num_examples or sets.num_examples)
@@ -251,27 +190,12 @@ def measure(
     return rows
 
 
-def has_shift(run_dir, corruptions, severities, num_examples, **_):
-    """Returns whether a run has the results that `shift_options` ask for."""
-    folder = files.as_path(run_dir)
-    if not (folder / "shift.csv").exists():
-        return False
-    with (folder / "shift.csv").open() as file:
-        rows = pd.read_csv(file, keep_default_na=False)
-    about = json.loads((folder / "predictions" / "shift.json").read_text())
-    _, labels = prediction_files.load(folder / "predictions" / "test.npz")
-    asked = min(num_examples or len(labels), len(labels))
-    there = set(zip(rows["corruption"], rows["severity"], strict=True))
-    wanted = {(name, level) for name in corruptions for level in severities}
-    return about["num_examples"] == asked and wanted <= there
-
-
-def _write(folder, rows, name, report, is_generated):
-    files.write_text(folder / "shift.csv", rows.to_csv(index=False))
+def write(run_dir, settings, rows, report, sets):
+    """Writes the files of a run's benchmark."""
+    folder, name = files.as_path(run_dir), config.objective(settings)
     logged = uncertainty_baselines.log_names(report.frame())
-    text = json.dumps(
-        report.report(is_generated) | logged, indent=2, sort_keys=True
-    )
+    values = report.report(sets.is_generated) | logged
+    text = json.dumps(values, indent=2, sort_keys=True)
     files.write_text(folder / "robustness_metrics.json", text + "\n")
     ece = statistics.shift_by_calibrator(rows)
     accuracy = statistics.shift_by_calibrator(rows, "accuracy")
@@ -279,6 +203,8 @@ def _write(folder, rows, name, report, is_generated):
     for means, metric in ((ece, "ece"), (accuracy, "accuracy")):
         figure = figures.shift_lines(means, metric, name)
         figures.save(figure, folder / f"shift_{metric}.png")
+    # Written last, because it marks the benchmark as finished.
+    files.write_text(folder / "shift.csv", rows.to_csv(index=False))
 
 
 def severity_table(rows):
@@ -289,11 +215,9 @@ def severity_table(rows):
             label = figures.metric_label(metric)
             if metric != "accuracy":  # Scaling does not change it.
                 label += f", {figures.calibrator_label(row.calibrator)}"
-            error = row.error if metric == "ece" else math.nan
             head = f"severity {row.severity}" if row.severity else "clean"
-            text = tables.text_of(row.mean, error, metric)
+            text = tables.text_of(row.mean, metric=metric)
             lines.setdefault(label, {})[head] = text
     table = pd.DataFrame.from_dict(lines, orient="index").fillna("")
     table = table.rename_axis("mean over corruptions", axis="columns")
-    text = table.to_string(col_space=14)
-    return f"{text}\n{_NOTE}" if "±" in text else text
+    return table.to_string(col_space=14)

@@ -1,12 +1,10 @@
-"""Hyperparameter tuning: the paper's sequential search, and a joint search.
+"""Hyperparameter tuning as in the paper: one parameter after the other.
 
 A trial is an ordinary run, measured on the calibration split. Results are read
 from the folders of the trials: finished trials are not run again, and failed
 trials are run again the next time.
 """
 
-import ast
-import contextlib
 import copy
 import json
 import math
@@ -15,7 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from caltrain_tf import checks, files
+from caltrain_tf import files
 from caltrain_tf.experiments import (
     build,
     measures,
@@ -33,21 +31,20 @@ _FIRST = {"threshold": 0, "temperature": 1}
 class Parameter(NamedTuple):
     """A setting that is tuned."""
 
-    name: str  # As in `config.search`; for other settings, their key.
+    name: str  # As in `config.search`.
     key: str  # In the configuration, such as `loss.beta`.
     values: tuple  # To try, in this order.
     default: bool | float | str | None
 
 
-def search_space(config, others=(), data_dir=None):
+def search_space(config, data_dir=None):
     """Returns the parameters to tune, in the paper's order.
 
     The order is: the threshold of the secondary loss, its temperature, its
     other options, the options of the primary loss, the weight beta of the
     secondary loss, and the weight decay l2. `config.search` holds the values to
     try, `config.search.<loss>` those that replace them for a secondary loss;
-    options that neither loss has are ignored. `others` are further settings,
-    such as `batch_size=64,256`.
+    options that neither loss has are ignored.
     """
     options, secondary, keys = config.loss.options, config.loss.secondary, {}
     for loss in filter(None, (secondary, config.loss.primary)):
@@ -57,65 +54,38 @@ def search_space(config, others=(), data_dir=None):
     if secondary is not None:
         keys["beta"] = "loss.beta"
     keys["l2"] = "optimizer.l2"
-    known = {name for loss in options for name in options[loss]}
-    known = sorted({*known, *options, "beta", "l2"})
-    for name in config.search:
-        checks.choice("--config.search", name, known)
     search = {**config.search, **config.search.get(secondary or "", {})}
     if secondary in ("avuc", "avuc_gs") and search.get("threshold"):
         # An entropy in nats: shares of log K, the largest one of K classes.
         unit = math.log(build.data(config, data_dir).num_classes)
         search["threshold"] = [round(v * unit, 4) for v in search["threshold"]]
-    tried = {keys[n]: (n, search[n]) for n in keys if search.get(n)}
-    for text in others:
-        key, _, values = text.partition("=")
-        if key in tried:
-            raise ValueError(
-                f"--also: {key} is tuned by `config.search`. Received: {text!r}"
-            )
-        tried[key] = key, list(map(_literal, values.split(",")))
-    if not tried:
+    space = []
+    for name, key in keys.items():
+        default = settings.flatten(config)[key]
+        kind = float if isinstance(default, float) else lambda value: value
+        values = tuple(dict.fromkeys(map(kind, search.get(name, ()))))
+        if values:
+            space.append(Parameter(name, key, values, default))
+        for value in values:  # Wrong ones end here, not in the log of a trial.
+            trial = with_params(config, space, {name: value})
+            settings.check(trial)
+            build.loss(trial)
+    if not space:
         raise ValueError(
             f"--config.search must have values to try for one of {list(keys)}. "
             f"Received: {dict(config.search)}"
         )
-    space = []
-    for key, (name, values) in tried.items():
-        default = settings.flatten(config).get(key)
-        kind = float if isinstance(default, float) else lambda value: value
-        values = tuple(dict.fromkeys(map(kind, values)))
-        space.append(Parameter(name, key, values, default))
-        for value in values:  # Wrong ones end here, not in the log of a trial.
-            trial = with_params(config, space[-1:], {name: value})
-            settings.check(trial)
-            build.loss(trial)
     return space
 
 
-def tune(
-    configs,
-    spaces,
-    output_dirs,
-    pool,
-    *,
-    strategy="sequential",
-    trials=None,
-    flags=(),
-    stream=None,
-):
+def tune(configs, spaces, output_dirs, pool, flags=()):
     """Tunes objectives, each with a configuration, parameters and a folder.
 
     Trials of all objectives are in the pool together. Returns the trials of
     each objective, dictionaries of `trial` (a name), `params`, measures on the
     calibration split (NaN if it failed) and `failure`.
     """
-    if strategy == "joint":
-        searches = [
-            _joint(config.seed, space, trials or 20, max(pool.slots, 1))
-            for config, space in zip(configs, spaces, strict=True)
-        ]
-    else:
-        searches = [_sequential(s, trials or math.inf) for s in spaces]
+    searches = [_sequential(space) for space in spaces]
     rows = [[] for _ in configs]
     asked = {i: next(search) for i, search in enumerate(searches)}
     while asked:
@@ -125,12 +95,10 @@ def tune(
                 name = trial_name(params)
                 folder = os.path.join(output_dirs[i], "trials", name)
                 own = with_params(configs[i], spaces[i], params)
-                title = name.replace("_", ", ")
-                if len(configs) > 1:
-                    title = f"{settings.objective(own)}, {title}"
+                title = f"{settings.objective(own)} {name}"
                 run = study.make_run(title, own, folder, flags)
                 runs[run] = i, {"trial": name, "params": params}
-        failures = study.do_runs(list(runs), pool, measure_trial, stream)
+        failures = study.do_runs(list(runs), pool, measure_trial)
         for run, (i, row) in runs.items():
             rows[i].append(row | _measured(run, failures.get(run)))
         for i in list(asked):
@@ -172,33 +140,23 @@ def with_params(config, space, params):
 
 def trial_name(params):
     """Returns the name of a trial and its folder: `beta=1.0_l2=0.0002`."""
-    text = "_".join(f"{name}={value}" for name, value in params.items())
-    return text.replace("/", "-")
+    return "_".join(f"{name}={value}" for name, value in params.items())
 
 
 def trials_table(rows):
     """Returns the trials as a `pandas.DataFrame`, with a verdict on each."""
     best = best_trial(rows)
     table = pd.DataFrame(
-        [
-            {"trial": row["trial"], **row["params"]}
-            | {key: row[key] for key in ("accuracy", "ece")}
-            for row in rows
-        ]
+        [{"trial": row["trial"], **row["params"]} for row in rows]
     )
-    lost = 100 * (table["accuracy"].max() - table["accuracy"])
-    more = 100 * (table["ece"] - best["ece"])
+    table["accuracy"] = [row["accuracy"] for row in rows]
+    table["ece"] = [row["ece"] for row in rows]
     within = statistics.within_accuracy(table["accuracy"])
     table["verdict"] = [
-        "best"
-        if row is best
-        else f"failed: {row['failure']}"
-        if row["failure"]
-        else f"ECE higher by {more[i]:.2f} points"
-        if within[i]
-        else f"gives up {lost[i]:.2f} points of accuracy"
-        for i, row in enumerate(rows)
+        row["failure"] or ("" if accurate else "accuracy too low")
+        for row, accurate in zip(rows, within, strict=True)
     ]
+    table.loc[rows.index(best), "verdict"] = "best"
     return table
 
 
@@ -219,10 +177,10 @@ def write_tuning(config, space, rows, output_dir):
     }
     text = json.dumps(best, indent=2)
     files.write_text(os.path.join(output_dir, settings.BEST), text + "\n")
-    return json.loads(text)
+    return best
 
 
-def _sequential(space, limit):
+def _sequential(space):
     """Yields candidates for one parameter after the other; is sent all rows.
 
     The other parameters have the values of the best trial so far.
@@ -234,54 +192,10 @@ def _sequential(space, limit):
     for parameter in space:
         new = [{**params, parameter.name: value} for value in parameter.values]
         known = [row["params"] for row in rows]
-        new = [candidate for candidate in new if candidate not in known]
-        rows = yield new[: int(min(limit - len(rows), len(new)))]
+        rows = yield [candidate for candidate in new if candidate not in known]
         if all(row["failure"] for row in rows):
             return  # The other objectives go on.
         params = best_trial(rows)["params"]
-
-
-def _joint(seed, space, limit, slots):
-    """Yields `slots` proposals of an Optuna sampler at a time.
-
-    The proposals are a function of the seed and of the results so far, so that
-    a search that is started again finds its own trials finished.
-    """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ValueError(
-            "--strategy=joint needs the package optuna: "
-            'pip install "caltrain_tf[tune]"'
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    search = optuna.create_study(
-        directions=["minimize", "maximize"],  # The ECE, the accuracy.
-        sampler=optuna.samplers.TPESampler(seed=seed),
-    )
-    for first in range(0, limit, slots):
-        trials = [search.ask() for _ in range(min(slots, limit - first))]
-        rows = yield [
-            {p.name: _suggest(trial, p) for p in space} for trial in trials
-        ]
-        for trial, row in zip(trials, rows[first:], strict=True):
-            if row["failure"]:
-                search.tell(trial, state=optuna.trial.TrialState.FAIL)
-            else:
-                search.tell(trial, [row["ece"], row["accuracy"]])
-
-
-def _suggest(trial, parameter):
-    """Returns a value between the extremes; floats are of four digits."""
-    name, values = parameter.name, parameter.values
-    if any(isinstance(value, bool | str) for value in values):
-        return trial.suggest_categorical(name, values)
-    low, high = min(values), max(values)
-    log = name != "threshold" and low > 0
-    if all(isinstance(value, int) for value in values):
-        return trial.suggest_int(name, low, high, log=log)
-    value = trial.suggest_float(name, low, high, log=log)
-    return min(max(float(f"{value:.4g}"), low), high)
 
 
 def _measured(run, outcome):
@@ -292,9 +206,3 @@ def _measured(run, outcome):
     row = measure_trial(run.folder)
     finite = math.isfinite(row["ece"])
     return row | {"failure": "" if finite else "the result is not finite"}
-
-
-def _literal(text):
-    with contextlib.suppress(SyntaxError, ValueError):
-        return ast.literal_eval(text)
-    return text

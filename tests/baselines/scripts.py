@@ -37,8 +37,12 @@ def run_here(script, *arguments):
     code, output, errors = 0, io.StringIO(), io.StringIO()
     app.define_help_flags()  # They stay, as do those of `app` itself.
     defined, verbosity = set(flags.FLAGS), logging.get_verbosity()
+    # absl looks at it only once per process.
+    only_check = "--only_check_args" in argv
+    no_main = mock.patch.object(app, "_run_main")
     try:
         with (
+            no_main if only_check else contextlib.nullcontext(),
             mock.patch.object(sys, "argv", argv),
             mock.patch.object(sys, "path", [str(SCRIPTS), *sys.path]),
             warnings.catch_warnings(),

@@ -22,8 +22,8 @@ def test_two_studies_in_one_folder_one_of_which_is_stopped(tmp_path):
         "--objectives=focal+sb_ece",
         "--seeds=1",
         f"--tuned={tmp_path / 'tuned.json'}",
-        *("--shift", "--shift_corruptions=contrast", "--shift_severities=4"),
-        "--shift_examples=50",
+        "--shift",
+        "--shift_flags=--corruptions=contrast --severities=4 --num_examples=50",
     ]
     run = study / "focal+sb_ece" / "seed1"
 

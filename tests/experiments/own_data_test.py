@@ -38,12 +38,8 @@ def test_a_run_on_a_folder_of_images(tmp_path, images):
         Image.fromarray(image).save(path)
     results = train(config_of(name), str(tmp_path / "run"))
     assert 0 <= results["accuracy"] <= 1
-    _, rows, _ = shift.benchmark_run(
-        tmp_path / "run",
-        corruptions=["contrast"],
-        severities=[1],
-        keep_predictions=False,
-    )
+    _, data, model = shift.load_run(tmp_path / "run")
+    rows = shift.evaluate(model, data, corruptions=["contrast"], severities=[1])
     rows = rows[rows["calibrator"] == "none"]
     values = rows.set_index(["corruption", "metric"])["value"]
     assert values["none", "accuracy"] == pytest.approx(results["accuracy"])

@@ -282,32 +282,11 @@ def test_runs_may_be_in_a_bucket(runs):
         "--num_examples=40",
     )
     assert done.returncode == 0, done.stderr
-    options = shift.shift_options(["fog"], [2], 40)
     (folder,) = shift.find_runs([bucket])
     assert folder.startswith(bucket)
-    assert shift.has_shift(folder, **options)
     names = [path.name for path in files.as_path(folder).iterdir()]
     assert set(FILES) <= set(names)
     assert not os.path.exists("ram:")
-
-
-def test_what_was_measured_is_known(measured, data, tmp_path):
-    _, folder = measured
-    shutil.copytree(folder, tmp_path / "predictions")
-
-    def is_finished(*asked):
-        return shift.has_shift(tmp_path, **shift.shift_options(*asked))
-
-    assert not is_finished(["snow"], [1])
-    rows = evaluate(data, tmp_path / "predictions")
-    (tmp_path / "shift.csv").write_text(rows.to_csv(index=False))
-    assert is_finished(["snow"], [1, 5])
-    assert is_finished(["snow", "contrast"], [1], 130)
-    # All that there are.
-    assert is_finished(["snow"], [1], 500)
-    assert not is_finished(["snow"], [2])
-    assert not is_finished(["fog"], [1])
-    assert not is_finished(["snow"], [1], 10)
 
 
 def random_rows(dataset, names=NAMES, severities=range(1, 6)):
@@ -391,8 +370,7 @@ def test_the_table_has_a_column_a_severity():
     table = shift.severity_table(rows)
     first, *others = table.splitlines()
     assert first.split()[-5:] == ["clean", "severity", "1", "severity", "3"]
-    assert len(others) == 1 + 3 * 3 + 4
+    assert len(others) == 1 + 3 * 3
     ece = next(line for line in others if line.startswith("ECE (%), TS-SB-ECE"))
     row = statistics.shift_by_calibrator(rows).iloc[-1]
-    text = f"{100 * row['mean']:.2f} ± {100 * row['error']:.2f}"
-    assert ece.endswith(text)
+    assert ece.endswith(f"{100 * row['mean']:.2f}")

@@ -153,7 +153,8 @@ def test_a_checkpoint_is_evaluated_and_benchmarked(tmp_path):
     # The checkpoint is not needed any more.
     for path in tmp_path.glob("checkpoint*"):
         path.unlink()
-    _, rows, _ = shift.benchmark_run(run, corruptions=["fog"], severities=[1])
+    _, data, model = shift.load_run(run)
+    rows = shift.evaluate(model, data, corruptions=["fog"], severities=[1])
     accuracy = rows[(rows["metric"] == "accuracy") & (rows["severity"] == 0)]
     assert accuracy["value"].iloc[0] == results["accuracy"]
 
