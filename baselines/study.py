@@ -43,6 +43,12 @@ def read_runs():
     from caltrain_tf.experiments import config as settings
     from caltrain_tf.experiments import study
 
+    varied = {"seed", "loss.primary", "loss.secondary", "interleaved.enabled"}
+    set_by_user = flags.config_flags.get_override_values(FLAGS["config"])
+    if given := sorted(varied & set_by_user.keys()):
+        raise ValueError(
+            f"--config.{given[0]} varies in a study: --objectives, --seeds."
+        )
     config, tuned = FLAGS.config, {}
     objectives = settings.expand_objectives(FLAGS.objectives, config.data.name)
     if FLAGS.tuned is not None:

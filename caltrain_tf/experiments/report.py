@@ -13,6 +13,8 @@ from caltrain_tf import files
 from caltrain_tf.experiments import collect, figures, statistics, tables
 from caltrain_tf.experiments.figures import objective_label
 
+# In the template, by which an earlier report is recognised.
+_GENERATOR = 'content="caltrain_tf report"'
 _OVER_SEEDS = "Means over seeds, bars ±1 standard error."
 
 
@@ -22,6 +24,11 @@ def write_report(rows, output, command=""):
     Returns the main tables for the terminal.
     """
     output = files.as_path(output)
+    if output.exists() and _GENERATOR not in output.read_text()[:10_000]:
+        raise ValueError(
+            "--output must not be a file that no report has written. "
+            f"Received: {output}"
+        )
     sections, texts = [], []
     names = rows.results["setting"].unique()
     for setting in tqdm.tqdm(names, "drawing", disable=None):

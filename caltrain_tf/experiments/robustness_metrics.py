@@ -1,10 +1,12 @@
-r"""The keys of robustness_metrics's reports, and runs in its scripts.
+r"""The reports and metrics of robustness_metrics, and runs in its scripts.
 
-The shift benchmark writes `robustness_metrics.json`, for which that package
-need not be installed; the guide on shift says how to install it. Its scripts
-take a Python file with a function `create`. One import in such a file is
-enough, followed by the command; `TFDS_DATA_DIR` is the folder of TensorFlow
-Datasets:
+robustness_metrics is on no registry; the guide on shift says how to install it.
+The shift benchmark writes `robustness_metrics.json` through its metrics and
+reports where it is installed, and computes the same keys itself otherwise.
+
+Its scripts take a Python file with a function `create`. One import in such a
+file is enough, followed by the command; `TFDS_DATA_DIR` is the folder of
+TensorFlow Datasets:
 
     from caltrain_tf.experiments.robustness_metrics import create
 
@@ -13,6 +15,10 @@ Datasets:
         --report="cifar10_variants"
 """
 
+import importlib.util
+import os
+
+import numpy as np
 import pandas as pd
 import tensorflow as tf
 
@@ -23,6 +29,7 @@ from caltrain_tf.experiments import experiment, measures
 
 # Of `shift.csv`.
 COLUMNS = ["dataset", "corruption", "severity", "calibrator", "metric", "value"]
+_METRICS = ("accuracy", "nll", "brier", "ece")
 # Mean errors of AlexNet on ImageNet-C, relative to which mCE is defined, and on
 # clean images; Hendrycks and Dietterich, 2019, appendix C.
 _ALEXNET_ERRORS = (
@@ -41,6 +48,7 @@ class Measurements:
     """
 
     def __init__(self):
+        self._package = _import()
         self._rows = []
 
     def add(self, where, logits, labels, ours):
@@ -49,9 +57,17 @@ class Measurements:
         `where` is the data set, the corruption, the severity, the calibrator.
         """
         values = {name: ours[name] for name in ("accuracy", "nll", "brier")}
-        values["ece"] = measures.measure(logits, labels, ["ece_l1"])["ece_l1"]
+        if self._package is None:
+            found = measures.measure(logits, labels, ["ece_l1"])
+            values["ece"] = found["ece_l1"]
+        else:
+            probs = tf.nn.softmax(tf.cast(logits, "float32"))
+            for name in _METRICS:
+                metric = self._package.metrics.get(name, None)
+                metric.add_batch(probs, label=labels)
+                (values[name],) = metric.result().values()
         values["caltrain_ece"] = ours["ece"]
-        self._rows += [(*where, name, value) for name, value in values.items()]
+        self._rows += [(*where, name, float(x)) for name, x in values.items()]
 
     def frame(self):
         """Returns the measurements with the columns of `shift.csv`."""
@@ -59,19 +75,34 @@ class Measurements:
 
     def report(self, is_generated):
         """Returns the contents of `robustness_metrics.json`."""
-        return robustness_report(self.frame(), is_generated)
+        rows = self.frame()
+        if self._package is None:
+            return robustness_report(rows, is_generated)
+        # There is no report of other data than these, but that of CIFAR-10 has
+        # all keys they need.
+        dataset, kind = rows["dataset"][0], "cifar10"
+        if _has_corruption_errors(rows, is_generated):
+            kind = dataset
+        report = self._package.reports.get(f"{kind}_variants")
+        for row in _with_names(rows).itertuples():
+            where = kind
+            if row.severity:
+                where += f"_c(corruption_type='{row.corruption}',severity=1)"
+            report.add_measurement(where, row.name, {row.name: row.value})
+        return {
+            key.replace(kind, dataset, 1): np.asarray(value).item()
+            for key, value in report.result().items()
+        }
 
 
 def robustness_report(rows, is_generated=False):
-    """Returns what a report of robustness_metrics says of measurements.
+    """Returns what a report of robustness_metrics says, without that package.
 
     Keys are `cifar10/ece`, `cifar10_c/ece/mean`, `cifar10_c/ece_ts/std`; for
     ImageNet also `imagenet_c/mce` and its parts, if `rows` has all published
     sets.
     """
-    suffix = ("_" + rows["calibrator"]).where(rows["calibrator"] != "none", "")
-    rows = rows.assign(name=rows["metric"] + suffix)
-    rows = rows[rows["corruption"].isin(["none", *NAMES])]
+    rows = _with_names(rows)
     clean = rows[rows["corruption"] == "none"]
     keys = clean["dataset"] + "/" + clean["name"]
     report = dict(zip(keys, clean["value"], strict=True))
@@ -82,19 +113,35 @@ def robustness_report(rows, is_generated=False):
             f"{dataset}_c/{name}/std": float(here.std(ddof=0)),
             f"{dataset}_c/{name}/count": len(here),
         }
-    sets = shifted.drop_duplicates(["corruption", "severity"])
-    is_imagenet = (rows["dataset"] == "imagenet").all()
-    if is_imagenet and len(sets) == 75 and not is_generated:
+    if _has_corruption_errors(rows, is_generated):
         accuracy = rows[rows["name"] == "accuracy"].groupby("corruption")
         errors = 1 - accuracy["value"].mean()
-        clean, errors = errors["none"], errors[list(NAMES)]
         alexnet = pd.Series(_ALEXNET_ERRORS, NAMES)
-        relative = (errors - clean) / (alexnet - _ALEXNET_CLEAN_ERROR)
-        for kind, values in (("", errors / alexnet), ("relative_", relative)):
+        above = errors[list(NAMES)] - errors["none"]
+        for key, values in (
+            ("ce", errors[list(NAMES)] / alexnet),
+            ("relative_ce", above / (alexnet - _ALEXNET_CLEAN_ERROR)),
+        ):
             for name, value in values.items():
-                report[f"imagenet_c/{name}/{kind}ce"] = float(value)
-            report[f"imagenet_c/{kind}mce"] = float(values.mean())
+                report[f"imagenet_c/{name}/{key}"] = float(value)
+            mean = key.replace("ce", "mce")
+            report[f"imagenet_c/{mean}"] = float(values.mean())
     return report
+
+
+def _with_names(rows):
+    """Returns the rows of its corruptions, with the names of measurements."""
+    suffix = ("_" + rows["calibrator"]).where(rows["calibrator"] != "none", "")
+    rows = rows.assign(name=rows["metric"] + suffix)
+    return rows[rows["corruption"].isin(["none", *NAMES])]
+
+
+def _has_corruption_errors(rows, is_generated):
+    """Returns whether these are all published sets of ImageNet."""
+    sets = rows[rows["corruption"].isin(NAMES)]
+    sets = sets[["corruption", "severity"]].drop_duplicates()
+    is_imagenet = (rows["dataset"] == "imagenet").all()
+    return is_imagenet and len(sets) == 75 and not is_generated
 
 
 def create(run_dir, calibrator="none", data_dir=None):
@@ -104,7 +151,7 @@ def create(run_dir, calibrator="none", data_dir=None):
     `"image"` to probabilities, and a function that resizes the image of
     features. `calibrator` is `"ts"`, `"ts_sb_ece"` or `"none"`.
     """
-    # `shift` imports this file.
+    # It imports this file.
     from caltrain_tf.experiments import shift
 
     checks.choice("calibrator", calibrator, ["none", *measures.CALIBRATORS])
@@ -136,3 +183,19 @@ def as_size(image, shape):
         )
         image = image[top : top + side, left : left + side]
     return imagenet.resize(image, shape)
+
+
+def _import():
+    """Returns robustness_metrics, or None where it cannot be used."""
+    if importlib.util.find_spec("robustness_metrics") is None:
+        return None
+    if os.environ.get("TF_USE_LEGACY_KERAS") != "1":
+        checks.warn(
+            "robustness_metrics is installed, but works only with "
+            "TF_USE_LEGACY_KERAS=1 in the environment. Its keys are computed "
+            "without it."
+        )
+        return None
+    import robustness_metrics
+
+    return robustness_metrics

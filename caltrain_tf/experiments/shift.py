@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import math
 import os
 import sys
 
@@ -30,6 +31,11 @@ from caltrain_tf.training.strategy import is_multi_worker
 COLUMNS = robustness_metrics.COLUMNS
 # The clean test set among corruptions, and unscaled outputs among calibrators.
 NONE = "none"
+_NOTE = """\
+± is one standard error within corruptions (Masson and Loftus): how much one
+calibrator is ahead of another varies by that over corruptions. It is pooled, so
+that all calibrators of a severity share it; how hard a corruption is does not
+count."""
 
 
 def find_runs(paths):
@@ -216,8 +222,10 @@ def severity_table(rows):
             if metric != "accuracy":  # Scaling does not change it.
                 label += f", {figures.calibrator_label(row.calibrator)}"
             head = f"severity {row.severity}" if row.severity else "clean"
-            text = tables.text_of(row.mean, metric=metric)
+            error = row.error if metric == "ece" else math.nan
+            text = tables.text_of(row.mean, error, metric)
             lines.setdefault(label, {})[head] = text
     table = pd.DataFrame.from_dict(lines, orient="index").fillna("")
     table = table.rename_axis("mean over corruptions", axis="columns")
-    return table.to_string(col_space=14)
+    text = table.to_string(col_space=14)
+    return f"{text}\n{_NOTE}" if "±" in text else text

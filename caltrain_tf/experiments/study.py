@@ -7,6 +7,7 @@ import os
 import sys
 
 import pandas as pd
+import tqdm
 
 from caltrain_tf import files
 from caltrain_tf.experiments import config as settings
@@ -95,7 +96,13 @@ def do_runs(runs, pool, read=experiment.read_results):
             files.write_text(os.path.join(run.folder, "config.json"), text)
     futures = {pool.submit(run): run for run in left}
     ended = len(runs) - len(left)
-    for future in concurrent.futures.as_completed(futures):
+    completed = tqdm.tqdm(
+        concurrent.futures.as_completed(futures),
+        total=len(left),
+        unit="run",
+        disable=None,  # Outside a terminal.
+    )
+    for future in completed:
         run, ended = futures[future], ended + 1
         outcome = _outcome(run, future)
         if outcome.failure:
@@ -105,7 +112,8 @@ def do_runs(runs, pool, read=experiment.read_results):
             results = read(run.folder)
             text = f"accuracy {results['accuracy']:.2%}, "
             text += f"ECE {results['ece']:.2%}, {outcome.seconds:.0f} s"
-        print(f"{run.name}: {text} ({ended}/{len(runs)})", file=sys.stderr)
+        text = f"{run.name}: {text} ({ended}/{len(runs)})"
+        completed.write(text, file=sys.stderr)
     return failures
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from caltrain_tf import files
+from caltrain_tf import checks, files
 from caltrain_tf.experiments import (
     build,
     measures,
@@ -54,6 +54,10 @@ def search_space(config, data_dir=None):
     if secondary is not None:
         keys["beta"] = "loss.beta"
     keys["l2"] = "optimizer.l2"
+    known = {name for loss in options for name in options[loss]}
+    known = sorted({*known, *options, "beta", "l2"})
+    for name in config.search:
+        checks.choice("--config.search", name, known)
     search = {**config.search, **config.search.get(secondary or "", {})}
     if secondary in ("avuc", "avuc_gs") and search.get("threshold"):
         # An entropy in nats: shares of log K, the largest one of K classes.

@@ -3,8 +3,9 @@
 A stream cannot be sorted into bins of equal mass. It can be counted in cells so
 narrow that it hardly matters where in its cell a probability lies, and bins can
 be made of whole cells later. Of each cell four sums are kept: the mass, the
-hits, the excess of the probabilities over the hits, and the squared weights,
-from which the effective number of examples follows.
+hits, the distances of the probabilities from the centre of the cell, which are
+small numbers with small rounding errors, and the squared weights, from which
+the effective number of examples follows.
 """
 
 import math
@@ -36,8 +37,10 @@ class StreamingMetric(keras.metrics.Metric):
     A subclass defines what a batch adds (`batch_sums`) and the metric of the
     sums (`result`). By default, this is the weighted mean of `row_values`.
 
-    Sums are float32, since TPUs and JAX have no float64 by default. Keras'
-    callbacks read from `_direction` that lower is better.
+    The state also holds what rounding took from each sum (Kahan's summation): a
+    plain float32 sum stops growing at 16,777,216, and TPUs and JAX have no
+    float64 by default. Keras' callbacks read from `_direction` that lower is
+    better.
     """
 
     _direction = "down"
@@ -69,9 +72,10 @@ class StreamingMetric(keras.metrics.Metric):
         vars(self).update(options)
 
     def add_sums(self, *shape):
-        """Creates the state."""
-        self.sums = self.add_variable(
-            shape, "zeros", dtype="float32", name="sums"
+        """Creates the state: sums, and what rounding took from them."""
+        self.sums, self.lost = (
+            self.add_variable(shape, "zeros", dtype="float32", name=name)
+            for name in ("sums", "lost")
         )
 
     def update_state(self, y_true, y_pred, sample_weight=None):
@@ -94,7 +98,7 @@ class StreamingMetric(keras.metrics.Metric):
             sample_weight,
         )
         self.build_once(batch.num_classes)
-        self.sums.assign_add(self.batch_sums(batch))
+        self._add(self.batch_sums(batch))
 
     def build_once(self, num_classes):
         """Creates the state if it depends on the number of classes."""
@@ -123,7 +127,14 @@ class StreamingMetric(keras.metrics.Metric):
                 )
             if metric.sums is not None:  # It has seen a batch.
                 self.build_once(metric.sums.shape[0])
-                self.sums.assign_add(metric.sums.value)
+                self._add(metric.sums.value)
+                self._add(-metric.lost.value)
+
+    def _add(self, values):
+        values = values - self.lost
+        total = self.sums + values
+        self.lost.assign((total - self.sums) - values)
+        self.sums.assign(total)
 
     def get_config(self):
         """Returns the arguments of the constructor."""
@@ -232,15 +243,30 @@ class CellMetric(StreamingMetric):
         is_narrow = self.binning == "equal_mass"
         cells = (narrow_cells if is_narrow else even_cells)(values, num_cells)
         weight = ops.ones_like(values) * batch.sample_weight[:, None]
-        excess = weight * (values - outcomes)
-        terms = weight, weight * outcomes, excess, weight * weight
+        distance = values - ops.take(self.centres(), cells)
+        terms = weight, weight * outcomes, weight * distance, weight * weight
         return sum_by(ops.stack(terms, axis=-1), cells, num_cells)
+
+    def centres(self):
+        """The centres of the cells, float32 `(cells,)`."""
+        position = even_centres(self.sums.shape[1])
+        if self.binning == "equal_width":
+            return position
+        smaller = (2 * np.minimum(position, 1 - position)) ** 4 / 2
+        return np.where(position < 0.5, smaller, 1 - smaller)
+
+    def cells(self):
+        """Mass, hits, excess of probabilities over hits, squared weights."""
+        sums = ops.convert_to_tensor(self.sums)
+        mass, hits, distance, squares = ops.unstack(sums, num=4, axis=-1)
+        excess = mass * self.centres() + distance - hits
+        return ops.stack([mass, hits, excess, squares], axis=-1)
 
     def result(self):
         """Returns the metric of all examples since the reset; 0 without any."""
         if self.sums is None:
             return ops.zeros(())
-        bins = ops.convert_to_tensor(self.sums)
+        bins = self.cells()
         if self.binning == "equal_mass":
             index = ops.transpose(equal_mass_bins(bins, self.num_bins))
             cells = ops.transpose(bins, (1, 0, 2))
@@ -400,7 +426,7 @@ class KSError(CellMetric):
 
     def result(self):
         """Returns the metric of all examples since the reset; 0 without any."""
-        mass, excess = self.sums[0, :, 0], self.sums[0, :, 2]
+        mass, _, excess, _ = ops.unstack(self.cells()[0], num=4, axis=-1)
         largest = ops.max(ops.abs(ops.cumsum(excess)))
         return ops.divide_no_nan(largest, ops.sum(mass))
 
@@ -447,31 +473,48 @@ class SoftBinnedECE(StreamingMetric):
             binning=checks.choice("binning", binning, binned.ESTIMATORS),
             root=checks.flag("root", root),
         )
-        self.add_sums(4, self.num_bins)
+        self.add_sums(5, self.num_bins)
 
     def batch_sums(self, batch):
-        """Returns mass, excess, and moments of the confidences of each bin."""
+        """Returns mass, hits, moments of the confidence, number of examples."""
         confidence = batch.confidence()[:, None]
         membership = batch.sample_weight[:, None] * soft_bins.soft_membership(
             confidence[:, 0], self.num_bins, self.temperature
         )
-        excess = confidence - batch.correctness()[:, None]
+        correct = batch.correctness()[:, None]
         # Moments about the centre of the bin have small rounding errors.
-        centres = (np.arange(self.num_bins) + 0.5) / self.num_bins
-        distance = confidence - centres.astype("float32")
-        terms = 1.0, excess, distance, ops.square(distance)
-        return ops.stack([ops.sum(membership * x, axis=0) for x in terms])
+        distance = confidence - even_centres(self.num_bins)
+        terms = 1.0, correct, distance, ops.square(distance)
+        sums = [ops.sum(membership * x, axis=0) for x in terms]
+        count = ops.sum(ops.cast(batch.sample_weight != 0, "float32"))
+        return ops.stack([*sums, count * ops.ones_like(sums[0])])
 
     def result(self):
         """Returns the metric of all examples since the reset; 0 without any."""
-        mass, *moments = ops.unstack(ops.convert_to_tensor(self.sums), num=4)
-        gap, distance, square = (ops.divide_no_nan(x, mass) for x in moments)
-        powers = ops.square(gap)
+        mass, hits, distance, square, count = ops.unstack(
+            ops.convert_to_tensor(self.sums), num=5
+        )
+        # As in the loss, whose weights have a mean of 1.
+        smallest = soft_bins.SMALLEST_MASS * ops.sum(mass)
+        safe_mass = ops.maximum(mass, ops.divide_no_nan(smallest, count))
+        distance = ops.divide_no_nan(distance, mass)
+        confidence = distance + even_centres(self.num_bins)
+        accuracy = ops.divide_no_nan(hits, safe_mass)
         if self.binning == "label":
             # The mean of (accuracy - c)^2 is (accuracy - mean)^2 + variance.
-            powers += ops.maximum(square - ops.square(distance), 0.0)
+            variance = ops.divide_no_nan(square, mass) - ops.square(distance)
+            powers = ops.square(accuracy - confidence)
+            powers = powers + ops.maximum(variance, 0.0)
+        else:
+            mean = ops.divide_no_nan(mass * confidence, safe_mass)
+            powers = ops.square(accuracy - mean)
         mean = ops.divide_no_nan(ops.sum(mass * powers), ops.sum(mass))
         return ops.sqrt(mean) if self.root else mean
+
+
+def even_centres(num_cells):
+    """The centres of cells of equal width on [0, 1], float32 `(cells,)`."""
+    return ((np.arange(num_cells) + 0.5) / num_cells).astype("float32")
 
 
 def narrow_cells(values, num_cells):
@@ -526,8 +569,9 @@ def equal_mass_bins(sums, num_bins):
         ops.where(mass > 0, ops.divide_no_nan(squared_weight, mass), math.inf)
     )
     examples = ops.round(ops.divide_no_nan(total, unit))
-    ranks = ops.arange(1, num_bins, dtype="float32") / num_bins
-    ranks = ops.minimum(ops.round(ranks * examples), examples - 1.0)
+    # In this order halves are exact, as in `np.linspace`.
+    ranks = ops.arange(1, num_bins, dtype="float32") * (examples / num_bins)
+    ranks = ops.minimum(ops.round(ranks), examples - 1.0)
     ranks = (ranks + RANK_ROUNDING) * unit
     above = ops.expand_dims(up_to_here, -1) > ranks
     return ops.sum(ops.cast(above, "int32"), axis=-1)

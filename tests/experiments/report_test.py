@@ -179,3 +179,11 @@ def test_an_earlier_report_is_replaced_whole(tmp_path, page):
     assert names == {"results", "hyperparameters", "notes"}
     again = collect.collect(tmp_path / "report_rows")
     assert len(again.results) == 1 and again.shift.empty
+
+
+def test_what_no_report_has_written_is_not_replaced(tmp_path):
+    mine = tmp_path / "thesis.html"
+    mine.write_text("<html>my own</html>")
+    with pytest.raises(ValueError, match="--output.*thesis.html"):
+        report.write_report(ROWS, mine)
+    assert mine.read_text() == "<html>my own</html>"
