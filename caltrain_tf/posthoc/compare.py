@@ -195,6 +195,22 @@ class Comparison:
             best.temperature_ = 1.0
         return best
 
+    def to_frame(self):
+        """Returns a pandas data frame, a row for each calibrator."""
+        import pandas as pd
+
+        rows = {}
+        for name, of_name in self.scores.items():
+            row = rows[name] = {}
+            for metric, score in of_name.items():
+                row[metric] = score.value
+                if score.interval is not None:
+                    row[f"{metric}_low"], row[f"{metric}_high"] = score.interval
+                if metric in DECISIVE:
+                    row[f"{metric}_p_value"] = score.p_value
+            row["harmful"] = name in self.harmful
+        return pd.DataFrame.from_dict(rows, orient="index")
+
     def _rows(self):
         yield ["calibrator", *METRICS]
         for name, of_name in self.scores.items():

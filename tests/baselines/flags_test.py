@@ -69,6 +69,14 @@ def test_mistyped_flags(arguments, text):
     assert re.search(text, line), line
 
 
+def test_a_study_sets_the_seed_itself(tmp_path):
+    done = run_here(
+        "study.py", QUICK, "--config.seed=3", f"--output_dir={tmp_path}"
+    )
+    assert done.returncode == 1
+    assert "--config.seed varies in a study" in done.stderr
+
+
 def test_settings_that_are_there():
     done = run_here(
         "cifar/train.py",

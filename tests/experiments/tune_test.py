@@ -314,3 +314,5 @@ def test_values_to_search():
         room.search_space(config)
     with pytest.raises(ValueError, match="--config.optimizer.l2"):
         room.search_space(make_config(l2=(-1.0,)))
+    with pytest.raises(ValueError, match="--config.search.*temprature"):
+        room.search_space(make_config(temprature=(0.1,)))

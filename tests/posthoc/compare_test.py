@@ -161,6 +161,10 @@ def test_harm_is_marked_and_the_best_can_be_used():
     assert lines[-1].endswith("Harmful, a higher NLL (!): matrix.")
     assert repr(result) == str(result)
     assert result._repr_html_().count("<tr>") == 4
+    frame = result.to_frame()
+    assert list(frame.index) == ["none", "ts", "matrix"]
+    assert frame["harmful"].tolist() == [False, False, True]
+    assert frame.loc["ts", "nll"] == result.scores["ts"]["nll"].value
     expected = ct.posthoc.TemperatureScaling().fit(1.6 * logits, labels)
     assert repr(result.fit(1.6 * logits, labels)) == repr(expected)
     nothing = ct.posthoc.compare(logits, labels, SCALERS)
