@@ -1,9 +1,8 @@
 """Callbacks for `model.fit` that select the epoch by refinement.
 
 The validation loss is the sum of two parts: how badly a network is calibrated,
-and how badly it tells the classes apart (its refinement). Training reaches the
-two minima at different epochs. Only the first can be repaired after training,
-by a temperature for instance: "refine, then calibrate".
+and how badly it tells the classes apart (its refinement). Only the first can be
+repaired after training, by a temperature for instance.
 """
 
 import inspect
@@ -26,22 +25,18 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
     - `val_ts_nll`: the mean negative log-likelihood at that temperature, and
     - `val_temperature`: the temperature.
 
-    Callbacks that come after this one in the list see both values; the history,
-    the progress bar and TensorBoard show them too.
+    Callbacks that come after this one in the list see both values. It makes its
+    own pass over the validation data, and does not need that of
+    `fit(..., validation_data=...)`.
 
-    After training, fit a calibrator to the network with the restored weights.
-    Fitting it on the same validation data, which also selected the epoch, is
-    common and slightly optimistic: measure its results on other data.
-
-    The callback makes its own pass over the validation data, in addition to
-    that of `fit(..., validation_data=...)`, which it does not need. Finding the
-    temperature takes milliseconds.
+    After training, fit a calibrator to the network with the restored weights,
+    and measure its results on data that did not select the epoch.
 
     Args:
         validation_data: Arrays `(x, y)` or `(x, y, sample_weight)`; or a
             `tf.data.Dataset`, a `keras.utils.PyDataset`, a PyTorch
             `DataLoader` or any other iterable of such batches that can be read
-            once per epoch, in any order.
+            once per epoch.
         from_logits: Whether the model returns logits. By default, this and the
             next two arguments are taken from the compiled loss.
         multi_label: Whether the last axis of the outputs holds independent
@@ -127,8 +122,7 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
             options["multi_label"] = False
         values = temperature_scaled_nll(outputs, labels, weights, **options)
         if logs is not None:
-            logs["val_ts_nll"] = values["ts_nll"]
-            logs["val_temperature"] = values["temperature"]
+            logs.update({f"val_{name}": x for name, x in values.items()})
 
     def _batches(self):
         """Yields `(x, y)` or `(x, y, sample_weight)`."""
@@ -156,12 +150,12 @@ class TemperatureScaledLoss(keras.callbacks.Callback):
     def _predict(self, x, y, weight=None):
         """Outputs, labels and weights of a batch; tokens and pixels as rows."""
         x, labels = keras.tree.map_structure(_as_array, x), _as_array(y)
-        outputs, mask = self._masked.predict_on_batch(x)
         # Under `tf.distribute`, all replicas predict the same batch.
-        outputs, mask = outputs[: len(labels)], mask[: len(labels)]
-        outputs = _as_array(outputs)
-        if outputs.ndim == 1:
-            outputs = outputs[:, None]
+        outputs, mask = (
+            _as_array(each)[: len(labels)]
+            for each in self._masked.predict_on_batch(x)
+        )
+        outputs = _with_rank(outputs, 2)
         if self._has_groups and labels.ndim == outputs.ndim:
             labels = labels[..., 0]
         *shape, _ = outputs.shape
@@ -213,10 +207,9 @@ def temperature_scaled_nll(
     multi_label=False,
     ignore_class=None,
 ):
-    """Negative log-likelihood after temperature scaling.
+    """Negative log-likelihood after temperature scaling, and the temperature.
 
-    Returns `{"ts_nll": ..., "temperature": ...}`. The arguments are those of
-    `posthoc.TemperatureScaling` and its `fit`.
+    The arguments are those of `posthoc.TemperatureScaling` and its `fit`.
 
     Example:
         >>> logits = [[4.0, 0.0], [0.0, 4.0], [4.0, 0.0], [4.0, 0.0]]

@@ -41,14 +41,12 @@ def diagnose(
 
     - Accuracy, NLL and Brier score, with the parts of the latter two: see
       `metrics.score_decomposition`.
-    - The ECE (l2, bins of equal mass) with a 95% interval of the true
-      calibration error, and the ECE that a calibrated classifier would have on
-      as many examples: see `metrics.calibration_test`, of which the p-value is.
+    - The ECE (l2, bins of equal mass), a 95% interval of the true calibration
+      error, and the ECE and p-value of `metrics.calibration_test`.
     - Whether it is over- or under-confident, and in which range of confidence,
-      for which predicted classes, in which groups. For binary problems, p-value
-      and ranges are of the probability of class 1. p-values of ranges, classes
-      and groups are corrected for the number of ranges, classes or groups
-      (Holm).
+      for which predicted classes, in which groups, with p-values corrected for
+      their number (Holm). For binary problems, the p-value and the ranges are
+      of the probability of class 1.
     - What `posthoc.AutoCalibration` would gain, out of fold.
 
     Use examples that the classifier was not trained on.
@@ -102,6 +100,7 @@ def diagnose(
     if groups is not None:
         rows = subsets.rows_of_groups(examples, groups)
         by_group = [(subsets.group_text(k), rows[k]) for k in rows]
+    ece, interval, remedy = _recalibrated(examples, not from_logits, **draws)
     return Diagnosis(
         num_examples=len(top.correct),
         num_classes=num_classes,
@@ -116,10 +115,12 @@ def diagnose(
         ece=test_of_top.value,
         ece_if_calibrated=test_of_top.expected,
         p_value=test.p_value,
-        **_recalibrated(examples, not from_logits, num_bins, num_draws, seed),
+        ece_debiased=ece,
+        ece_interval=interval,
+        remedy=remedy,
         ranges=_ranges(judged, num_bins),
-        classes=sorted(_gaps(by_class, top), key=_negative_size),
-        groups=sorted(_gaps(by_group, top), key=_negative_size),
+        classes=_largest_first(_gaps(by_class, top)),
+        groups=_largest_first(_gaps(by_group, top)),
         outcomes=top,
     )
 
@@ -128,26 +129,15 @@ def diagnose(
 class Diagnosis:
     """The result of `diagnose`. Prints, also in notebooks.
 
-    Attributes:
-        num_examples: Number of examples that count.
-        num_classes: Number of classes, 2 for binary problems.
-        accuracy: Share of right predictions.
-        confidence: Their mean confidence.
-        nll: Negative log-likelihood.
-        brier: Brier score, a sum over the classes.
-        parts: Dict of `"brier"` and `"nll"` to dicts of `score`,
-            `miscalibration`, `discrimination` and `uncertainty`.
-        ece: Expected calibration error, as `calibration_error` gives it.
-        ece_if_calibrated: What it would be by chance.
-        ece_debiased: An estimate of the true calibration error.
-        ece_interval: Its 95% interval.
-        p_value: Of the hypothesis that the classifier is calibrated.
-        ranges: List of dicts, the ranges of confidence with a significant gap.
-        classes: List of dicts by predicted class, the largest gap first.
-        groups: List of dicts by group, the largest gap first.
-        remedy: Dict of the calibrator that `AutoCalibration` chooses, why, of
-            the out-of-fold NLL and ECE before and after it, and of whether the
-            NLL falls by more than chance.
+    `brier` is a sum over the classes, and `parts` holds the `"brier"` and
+    `"nll"` of `score_decomposition`. `ece` is `calibration_error`,
+    `ece_if_calibrated` what it would be by chance, and `ece_debiased` an
+    estimate of the true error, with the 95% interval `ece_interval`. `p_value`
+    is that of a calibrated classifier. The lists of dicts `ranges`, with a
+    significant gap, `classes` and `groups`, the largest gap first, say where it
+    is not; `remedy`, what `AutoCalibration` chooses, why, the NLL and ECE
+    before and after it, out of fold, and whether the NLL falls by more than
+    chance.
     """
 
     num_examples: int
@@ -225,20 +215,16 @@ class Diagnosis:
         """Returns the numbers and the text as a dict for JSON."""
         values = dataclasses.asdict(self)
         del values["outcomes"]
-        return values | {
-            "ece_interval": list(self.ece_interval),
-            "is_calibrated": self.is_calibrated,
-            "direction": self.direction,
-            "verdict": self.verdict,
-            "advice": self.advice,
-        }
+        values["ece_interval"] = list(self.ece_interval)
+        names = "is_calibrated", "direction", "verdict", "advice"
+        return values | {name: getattr(self, name) for name in names}
 
     def figure(self):
         """Returns a reliability diagram, a `matplotlib.figure.Figure`."""
-        from caltrain_tf.figures import reliability
+        from caltrain_tf import figures
 
         title = None if self.is_calibrated else self.direction.split(",")[0]
-        return reliability.draw_outcomes([(title, self.outcomes)])
+        return figures.reliability_diagram(self.outcomes, None, title=title)
 
     def _lines(self):
         """Pairs of a heading and its text."""
@@ -269,9 +255,8 @@ class Diagnosis:
             if table and not clear:
                 yield plural, f"none of {len(table)} stands out"
             if len(clear) > MOST_ROWS:
-                count = f"{len(clear)} of {len(table)} stand out"
                 few = f"these {MOST_ROWS} have the largest gaps"
-                yield plural, f"{count}; {few}"
+                yield plural, f"{len(clear)} of {len(table)} stand out; {few}"
 
     def __str__(self):
         """Returns the text."""
@@ -313,17 +298,12 @@ def _gaps(parts, outcomes):
     return table
 
 
-def _negative_size(row):
-    return -abs(row["gap"])
+def _largest_first(rows):
+    return sorted(rows, key=lambda row: -abs(row["gap"]))
 
 
 def _gap(name, confidence, correct, weight=None):
-    """A row of `_gaps`, with a two-sided p-value of the gap.
-
-    The number of right predictions is a sum of independent draws, whose
-    variance and skewness are known; its distribution is close to a gamma
-    distribution with both (Pearson's type III).
-    """
+    """A row of `_gaps`, with a two-sided p-value of the gap."""
     from scipy import stats
 
     weight = np.ones(len(correct)) if weight is None else weight
@@ -331,6 +311,8 @@ def _gap(name, confidence, correct, weight=None):
     confidence = confidence.astype(np.float64)
     gap = float(weight @ (confidence - correct))
     variance = confidence * (1 - confidence)
+    # The number of right predictions is a sum of independent draws, close to a
+    # gamma distribution of their variance and skewness (Pearson's type III).
     # Confidences of 0 and 1 alone have no deviation.
     deviation = max(np.sqrt(weight**2 @ variance), 1e-12)
     skewness = weight**3 @ (variance * (1 - 2 * confidence)) / deviation**3
@@ -372,8 +354,8 @@ def _ranges(outcomes, num_bins):
     return found
 
 
-def _recalibrated(examples, from_probs, num_bins, num_samples, seed):
-    """The debiased ECE with its interval, and the gain of recalibration."""
+def _recalibrated(examples, from_probs, num_draws, seed, num_bins):
+    """The debiased ECE, its interval, and the gain of recalibration."""
     from caltrain_tf.posthoc import auto, base
     from caltrain_tf.posthoc.compare import NOTHING, measure, out_of_fold
 
@@ -391,21 +373,18 @@ def _recalibrated(examples, from_probs, num_bins, num_samples, seed):
                 base.folds(labels, min(5, len(labels)), seed),
             )
     (before, drawn_before), (after, drawn_after) = (
-        measure(each, labels, weights, num_bins, num_samples, seed)
+        measure(each, labels, weights, num_bins, num_draws, seed)
         for each in (logits, calibrated)
     )
     change_of_nll = (drawn_after - drawn_before)[1:, 0]
-    return {
-        "ece_debiased": before["ece"].value,
-        "ece_interval": before["ece"].interval,
-        "remedy": {
-            "choice": calibrator.choice_,
-            "calibrator": type(calibrator.calibrator_).__name__,
-            "reason": calibrator.reason_,
-            "nll_before": before["nll"].value,
-            "nll_after": after["nll"].value,
-            "ece_before": before["ece"].value,
-            "ece_after": after["ece"].value,
-            "gain_is_clear": bool(np.quantile(change_of_nll, 0.975) < 0),
-        },
+    remedy = {
+        "choice": calibrator.choice_,
+        "calibrator": type(calibrator.calibrator_).__name__,
+        "reason": calibrator.reason_,
+        "nll_before": before["nll"].value,
+        "nll_after": after["nll"].value,
+        "ece_before": before["ece"].value,
+        "ece_after": after["ece"].value,
+        "gain_is_clear": bool(np.quantile(change_of_nll, 0.975) < 0),
     }
+    return before["ece"].value, before["ece"].interval, remedy

@@ -22,7 +22,7 @@ def interleave(majority, held_out):
 
     Returns:
         A dataset for `InterleavedModel.fit`: first the majority batches, then
-        the held-out batches. Each batch is marked with its kind.
+        the held-out batches, each marked with its kind.
 
     Example:
         >>> import numpy as np
@@ -67,10 +67,9 @@ class InterleavedModel(keras.Model):
     rest. It wraps `model` and shares its weights, so after training you use
     `model` itself. `evaluate` and `predict` take plain inputs.
 
-    The history has `calibration_loss`, the mean of the calibration loss over
-    the held-out batches of an epoch, and `val_calibration_loss`, its mean over
-    the batches of validation data. `loss` is the mean over the batches of both
-    kinds, each with the loss that it was trained with.
+    The history has the mean `calibration_loss` over the held-out batches of an
+    epoch, and `val_calibration_loss` over validation data. `loss` is the mean
+    over all batches, each with the loss that it was trained with.
 
     Args:
         model: The model to train.
@@ -155,12 +154,10 @@ class InterleavedModel(keras.Model):
 def warn_if_memorised(train_ece, test_ece):
     """Warns if a network has memorised its training set.
 
-    On such a training set a calibration loss has nothing to correct. The paper
-    recommends interleaved training if the train ECE is suspiciously low, for
-    example below 1%. In its table this is the case for NLL on CIFAR-100 (train
-    ECE 0.45%, test ECE 15 times as large) and CIFAR-10 (0.05%, 50 times), while
-    the test ECE of the other losses is at most 1.4 times the train ECE. This
-    function warns below 1% if the test ECE is more than 5 times as large.
+    On such a training set a calibration loss has nothing to correct, and the
+    paper recommends interleaved training. This function warns if the train ECE
+    is below 1% and the test ECE more than 5 times as large. In the paper's
+    table it is 15 to 50 times as large for NLL, and at most 1.4 for others.
 
     Args:
         train_ece: Expected calibration error on the training set, in [0, 1].
@@ -198,9 +195,8 @@ def warn_if_memorised(train_ece, test_ece):
 
 def _mark(x, held_out):
     first = keras.tree.flatten(x)[0]
-    if isinstance(first, np.ndarray):
-        return {INPUTS: x, HELD_OUT: np.full(len(first), held_out, "float32")}
-    marks = ops.full(ops.shape(first)[:1], held_out, "float32")
+    xp = np if isinstance(first, np.ndarray) else ops
+    marks = xp.full(xp.shape(first)[:1], held_out, "float32")
     return {INPUTS: x, HELD_OUT: marks}
 
 

@@ -2,9 +2,7 @@
 
 Calibration layers take logits or probabilities and return calibrated logits;
 `ConformalSet` returns prediction sets. All compute in float32 under any
-precision policy, do not train, and pass Keras masks on. Importing
-`caltrain_tf` registers all layers of this file, so that `.keras` files that
-contain them load.
+precision policy, do not train, and pass Keras masks on.
 """
 
 import keras
@@ -42,10 +40,7 @@ class PredictionLayer(keras.layers.Layer):
 
 
 class CalibrationLayer(PredictionLayer):
-    """Base class of the calibration layers.
-
-    A subclass defines `_calibrate(logits)` for logits `(..., classes)`.
-    """
+    """Base class of layers with `_calibrate(logits)` of `(..., classes)`."""
 
     def call(self, inputs):
         """Returns calibrated logits of the shape of `inputs`."""
@@ -61,12 +56,7 @@ class CalibrationLayer(PredictionLayer):
 
 @keras.saving.register_keras_serializable("caltrain_tf")
 class Temperature(CalibrationLayer):
-    """Divides logits by a temperature; see `ct.posthoc.TemperatureScaling`.
-
-    Args:
-        temperature: A number > 0.
-        **kwargs: Arguments of `CalibrationLayer`.
-    """
+    """Divides logits by a `temperature` > 0; see `TemperatureScaling`."""
 
     def __init__(self, temperature, **kwargs):
         super().__init__(**kwargs)
@@ -80,10 +70,7 @@ class Temperature(CalibrationLayer):
 class EnsembleTemperature(CalibrationLayer):
     """Logarithms of a mixture; see `ct.posthoc.EnsembleTemperatureScaling`.
 
-    Args:
-        temperature: A number > 0.
-        weights: Three numbers >= 0 that sum to 1.
-        **kwargs: Arguments of `CalibrationLayer`.
+    `temperature` is a number > 0; `weights` are three >= 0 that sum to 1.
     """
 
     def __init__(self, temperature, weights, **kwargs):
@@ -108,15 +95,14 @@ class EnsembleTemperature(CalibrationLayer):
 class Affine(CalibrationLayer):
     """`logits @ matrix.T + bias`, or `logits * vector + bias`.
 
-    Scale and bias are weights of the layer, which `set_weights` sets.
+    `set_weights` sets scale and bias.
 
     Args:
         num_classes: The number of classes, 2 for binary problems.
         kind: `"vector"` or `"matrix"`.
         log_probabilities: Whether to apply `log_softmax` to the logits first.
         temperature: Number that the logits are divided by before `log_softmax`.
-        centred: Whether to subtract each example's mean over the classes after
-            `log_softmax`.
+        centred: Whether to subtract the mean over the classes after it.
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
@@ -157,8 +143,8 @@ class CurveLayer(CalibrationLayer):
     parameters of the curves are weights, which `set_weights` sets.
 
     Args:
-        shape: Shape of each parameter. It begins with the number of curves: 1
-            for binary problems, otherwise one for each class.
+        shape: Shape of each parameter: the number of curves, 1 for binary
+            problems, and points for `Isotonic`.
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
@@ -204,11 +190,8 @@ class Beta(CurveLayer):
     parameters = ("a", "b", "c")
 
     def _curve(self, odds):
-        return (
-            self.a * ops.log_sigmoid(odds)
-            - self.b * ops.log_sigmoid(-odds)
-            + self.c
-        )
+        log, log_of_rest = ops.log_sigmoid(odds), ops.log_sigmoid(-odds)
+        return self.a * log - self.b * log_of_rest + self.c
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -251,11 +234,8 @@ class ConformalSet(PredictionLayer):
 
     Args:
         threshold: The largest score of a class that is in the set.
-        method: `"thr"`, `"aps"` or `"raps"`.
-        k_reg: The number of classes without a penalty, for `"raps"`.
-        lam: The penalty of each further class, for `"raps"`.
-        randomized: Whether the scores of `"aps"` and `"raps"` are randomized.
-        seed: Seed of the random numbers, which differ from call to call.
+        method, k_reg, lam, randomized, seed: As in `ConformalSets`. The random
+            numbers differ from call to call.
         **kwargs: Arguments of `PredictionLayer`.
     """
 
@@ -300,20 +280,15 @@ class ConformalSet(PredictionLayer):
     def bounds(threshold, lam):
         """What 1 - score of a class in a set is compared with.
 
-        Scores that are equal to the threshold must not fall on either side of
-        it by rounding, which differs between float64, float32 and backends;
-        with discrete probabilities, many scores are equal to it. Rounding may
-        therefore only add classes: the smallest 1 - score, whose relative error
-        is up to 5e-6 in float32, and the penalty `lam` are lowered.
+        Many scores may be equal to the threshold, and rounding differs between
+        float64, float32 and backends. It may only add classes: the smallest
+        1 - score, whose relative error is up to 5e-6 in float32, and the
+        penalty `lam` are lowered.
         """
         bound = 1.0 - threshold
         return bound - 1e-5 * abs(bound) - 1e-15, (1.0 - 1e-5) * lam
 
     def compute_output_spec(self, inputs):
         """Returns a boolean spec, with two classes for binary problems."""
-        shape = inputs.shape
-        if self.multi_label:
-            shape = (*shape, 2)
-        elif shape[-1] == 1:
-            shape = (*shape[:-1], 2)
-        return keras.KerasTensor(shape, "bool")
+        shape = (*inputs.shape, 1) if self.multi_label else inputs.shape
+        return keras.KerasTensor((*shape[:-1], max(shape[-1], 2)), "bool")

@@ -21,12 +21,12 @@ _GAP = {
 # Bins with fewer predictions are drawn faint: the standard error of their
 # accuracy can be 9 points or more.
 FEW = 30
-FAINT = 0.25
+_FAINT = 0.25
 # Left, bottom, width and height of the histogram, relative to the main axes.
 _HISTOGRAM_BOX = (0, -0.34, 1, 0.26)
-# Margins around the axes and their histogram, in inches.
+# Axes, the margins around them and their histogram, and the legend, in inches.
+_WIDTH, _HEIGHT, _LEGEND = 3.0, 2.83, 0.45
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.65, 0.18, 0.62, 0.45
-_LEGEND = 0.45
 
 
 def reliability_diagram(
@@ -45,15 +45,13 @@ def reliability_diagram(
     """Draws the accuracy of predictions against their confidence.
 
     A bar shows the accuracy of the predictions whose confidence is in its part
-    of [0, 1], and the hatched gap extends to their mean confidence: a
-    calibrated network has no gaps. Bars of fewer than 30 predictions are faint.
-    The histogram below shows the share of predictions in each bin, with the
-    mean confidence and the accuracy of all predictions.
+    of [0, 1], and the hatched gap extends to their mean confidence. Bars of
+    fewer than 30 predictions are faint. The histogram below shows the share of
+    predictions in each bin, with the mean confidence and the accuracy of all.
 
-    The bars have equal width. The title gives the number that tables report,
-    `calibration_error` with its defaults (l2, equal mass), and says so. With
-    `positive=True`, the share of class 1 is drawn against its probability, as
-    scikit-learn's `CalibrationDisplay` does, and the error is that of the bars.
+    The bars have equal width. The title gives `calibration_error` with its
+    defaults (l2, equal mass). With `positive=True`, the share of class 1 is
+    drawn against its probability, and the error is that of the bars.
 
     Args:
         probs, labels: As in `metrics.calibration_error`.
@@ -81,18 +79,15 @@ def reliability_diagram(
     outcome = read(
         probs, labels, from_logits, multi_label, ignore_class, sample_weight
     )
-    is_own_figure = ax is None
-    if is_own_figure:
-        (ax,) = new_axes(1)
-    _draw_outcome(ax, outcome, title, num_bins, binning)
+    place, below = ax, {"bbox_to_anchor": (0.5, _HISTOGRAM_BOX[1] - 0.2)}
+    if ax is None:
+        (ax,) = _new_axes(1)
+        place, below = ax.figure, {}
+    _draw(ax, outcome, title, num_bins, binning)
     if positive:
         ax.set_ylabel("Share of class 1")
         ax.child_axes[0].set_xlabel("Probability of class 1")
-    if is_own_figure:
-        draw_legend(ax.figure, *names)
-    else:
-        below = (0.5, _HISTOGRAM_BOX[1] - 0.2)
-        draw_legend(ax, *names, bbox_to_anchor=below)
+    _draw_legend(place, *names, **below)
     return ax.figure
 
 
@@ -124,54 +119,36 @@ def reliability_diagrams(predictions, num_bins=15, from_logits=False):
             "`predictions` must hold at least one pair. "
             f"Received: predictions={predictions!r}"
         )
-    outcomes = [
-        (title, inputs.top_labels(*pair, from_logits))
-        for title, pair in predictions.items()
-    ]
-    return draw_outcomes(outcomes, num_bins)
-
-
-def draw_outcomes(outcomes, num_bins=15):
-    """Draws a diagram of each title and its `inputs.Outcomes`."""
-    axes = new_axes(len(outcomes))
-    for ax, (title, outcome) in zip(axes, outcomes, strict=True):
-        _draw_outcome(ax, outcome, title, num_bins)
-    draw_legend(axes[0].figure)
+    axes = _new_axes(len(predictions))
+    for ax, (title, pair) in zip(axes, predictions.items(), strict=True):
+        _draw(ax, inputs.top_labels(*pair, from_logits), title, num_bins)
+    _draw_legend(axes[0].figure)
     return axes[0].figure
 
 
-def _draw_outcome(ax, outcome, title, num_bins, binning="equal_mass"):
-    error = binned.calibration_error(outcome, None, num_bins, binning=binning)
-    curve, unweighted = (
-        binned.reliability_curve(each, None, num_bins, "equal_width")
-        for each in (outcome, outcome._replace(weight=None))
-    )
-    text = f"ECE {100 * error:.2f}% ({binning.replace('_', ' ')})"
-    draw(ax, curve, unweighted.count, title, text)
-
-
-def new_axes(count, columns=4, width=3.0):
-    """Returns axes of a new figure, with space for histograms and legend."""
-    columns = min(columns, count)
+def _new_axes(count):
+    """Axes of a new figure, with space for histograms and the legend."""
+    columns = min(4, count)
     rows = math.ceil(count / columns)
-    height = 0.943 * width
-    around = _BOTTOM - _HISTOGRAM_BOX[1] * height + _TOP
-    total_width = columns * (_LEFT + width + _RIGHT)
-    total_height = _LEGEND + rows * (height + around)
-    figure = style.new_figure(total_width, total_height)
+    around = _BOTTOM - _HISTOGRAM_BOX[1] * _HEIGHT + _TOP
+    width = columns * (_LEFT + _WIDTH + _RIGHT)
+    height = _LEGEND + rows * (_HEIGHT + around)
+    figure = style.new_figure(width, height)
     # Automatic layouts ignore the labels of the histograms.
     figure.subplots_adjust(
-        left=_LEFT / total_width,
-        right=1 - _RIGHT / total_width,
-        bottom=(around - _TOP) / total_height,
-        top=1 - (_LEGEND + _TOP) / total_height,
-        wspace=(_LEFT + _RIGHT) / width,
-        hspace=around / height,
+        left=_LEFT / width,
+        right=1 - _RIGHT / width,
+        bottom=(around - _TOP) / height,
+        top=1 - (_LEGEND + _TOP) / height,
+        wspace=(_LEFT + _RIGHT) / _WIDTH,
+        hspace=around / _HEIGHT,
     )
     return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
 
 
-def draw_legend(place, accuracy="accuracy", confidence="confidence", **options):
+def _draw_legend(
+    place, accuracy="accuracy", confidence="confidence", **options
+):
     """Draws a legend above all diagrams of a figure, or at axes."""
     handles = [
         Patch(facecolor=_BLUE, label=accuracy),
@@ -189,31 +166,34 @@ def draw_diagonal(ax, **options):
     ax.plot([0, 1], [0, 1], **line, **options)
 
 
-def draw(ax, curve, counts, title, error="", size=9):
-    """Draws a reliability diagram of equal-width bins, without a legend."""
-    num_bins, total = len(curve.count), curve.count.sum()
+def _draw(ax, outcome, title, num_bins, binning="equal_mass"):
+    """Draws a reliability diagram of `inputs.Outcomes`, without a legend."""
+    error = binned.calibration_error(outcome, None, num_bins, binning=binning)
+    curve, unweighted = (
+        binned.reliability_curve(each, None, num_bins, "equal_width")
+        for each in (outcome, outcome._replace(weight=None))
+    )
     left = np.arange(num_bins) / num_bins
     accuracy = np.nan_to_num(curve.accuracy)
     gap = np.nan_to_num(curve.confidence - curve.accuracy)
-    options = {"width": 1 / num_bins, "align": "edge"}
-    options["linewidth"] = 0.8
+    options = {"width": 1 / num_bins, "align": "edge", "linewidth": 0.8}
     bars = ax.bar(left, accuracy, color=_BLUE, edgecolor="white", **options)
     gaps = ax.bar(left, gap, bottom=accuracy, **_GAP, **options)
-    for bar, gap_bar, count in zip(bars, gaps, counts, strict=True):
+    for bar, gap_bar, count in zip(bars, gaps, unweighted.count, strict=True):
         if count < FEW:
-            bar.set_alpha(FAINT)
+            bar.set_alpha(_FAINT)
             gap_bar.set(
-                facecolor=to_rgba(_ORANGE, 0.35 * FAINT),
-                edgecolor=to_rgba(_ORANGE, FAINT),
+                facecolor=to_rgba(_ORANGE, 0.35 * _FAINT),
+                edgecolor=to_rgba(_ORANGE, _FAINT),
             )
     draw_diagonal(ax)
     ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="Accuracy")
     ax.tick_params(labelbottom=False)
-    ax.set_title(title or "", loc="left", fontsize=size)
-    ax.set_title(error, loc="right", fontsize=size)
-
+    text = f"ECE {100 * error:.2f}% ({binning.replace('_', ' ')})"
+    ax.set_title(title or "", loc="left", fontsize=9)
+    ax.set_title(text, loc="right", fontsize=9)
     below = ax.inset_axes(_HISTOGRAM_BOX, sharex=ax)
-    share = curve.count / total
+    share = curve.count / curve.count.sum()
     below.bar(left, share, color="#CCCCCC", edgecolor="white", **options)
     for values, color, linestyle in (
         (curve.confidence, _ORANGE, "-"),

@@ -44,8 +44,7 @@ def score_decomposition(
     S is the mean of (p - y)^2, or of -log(p) where y = 1 and -log(1 - p) where
     y = 0. For binary problems, p is the probability of class 1 and y the label.
     For more classes, p is the confidence of the predicted class, and y is 1
-    where it is right. All three parts are at least 0: miscalibration is what a
-    better calibration could gain, discrimination is what the predictions know.
+    where it is right. All three parts are at least 0.
 
     Args:
         probs, labels: As in `calibration_error`.
@@ -126,21 +125,19 @@ def calibration_test(
 ):
     """Tests whether miscalibration is more than chance.
 
-    Even the predictions of a calibrated classifier have a calibration error on
-    finite data. The labels of such a classifier are drawn from its predictions:
-    each predicted class is right with its confidence. The statistic is compared
-    with those of `num_draws` drawn sets of labels,
+    Even a calibrated classifier has a calibration error on finite data. Its
+    labels are drawn from its predictions: each predicted class is right with
+    its confidence. The statistic is compared with those of `num_draws` draws,
 
         p = (1 + #{drawn >= seen}) / (1 + num_draws)
 
-    which is uniform if the classifier is calibrated, for any number of examples
-    and classes. The statistics are
+    which is uniform if the classifier is calibrated. The statistics are
 
     - `"ece"`: `calibration_error` (l2, bins of equal mass).
     - `"ks"`: `ks_error`, which has no bins.
     - `"brier"`: |mean (c - a)^2 - mean c (1 - c)|, how much the Brier score of
-      confidences c and correctness a differs from the expected one, in either
-      direction (Spiegelhalter's test).
+      confidences c and correctness a differs from the expected one
+      (Spiegelhalter's test).
 
     Args:
         probs, labels: As in `calibration_error`.
@@ -152,8 +149,7 @@ def calibration_test(
 
     Returns:
         A named tuple of the statistic's `value`, its `p_value`, and, over the
-        draws, its mean `expected` and its 95% quantile `limit`: what a
-        calibrated classifier would have.
+        draws, its mean `expected` and its 95% quantile `limit`.
 
     Example:
         >>> import numpy as np
@@ -198,18 +194,12 @@ def calibration_test(
         return np.abs(excess @ (2 * confidence - 1))
 
     generator = np.random.default_rng(seed)
-    drawn = np.array(
-        [
-            value(generator.random(len(confidence)) < confidence)
-            for _ in range(num_draws)
-        ]
-    )
-    seen = float(value(correct))
+    size, seen = len(confidence), float(value(correct))
+    drawn = [
+        value(generator.random(size) < confidence) for _ in range(num_draws)
+    ]
     # Sums in another order round differently.
-    as_large = np.count_nonzero(drawn >= seen * (1 - 1e-9))
-    return CalibrationTest(
-        seen,
-        (1 + int(as_large)) / (1 + num_draws),
-        float(drawn.mean()),
-        float(np.quantile(drawn, 0.95)),
-    )
+    as_large = sum(each >= seen * (1 - 1e-9) for each in drawn)
+    p_value = (1 + int(as_large)) / (1 + num_draws)
+    expected, limit = float(np.mean(drawn)), float(np.quantile(drawn, 0.95))
+    return CalibrationTest(seen, p_value, expected, limit)

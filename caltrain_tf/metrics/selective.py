@@ -3,9 +3,8 @@
 A network that answers only where its confidence is at least some threshold has
 a coverage, the share of the examples that it answers, and a risk, the share of
 these answers that are wrong. Either all examples of equal confidence are
-answered or none is, so that the curve has one point per distinct confidence and
-the order of the examples does not matter. An example of weight w counts as w
-examples, the smallest weight as one.
+answered or none is. An example of weight w counts as w examples, the smallest
+weight as one.
 """
 
 from typing import NamedTuple
@@ -84,13 +83,13 @@ def aurc(
     Examples of equal confidence have no order: the result is the mean over all
     orders. For a single example it is the risk.
 
-    Without ties it equals `AURC` of torch-uncertainty, which takes ties in the
-    order that its sort returns and has no value for one example.
+    Without ties it equals `AURC` of torch-uncertainty.
 
     Args:
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
-            in `calibration_error`.
-            A weight counts as that many examples, the smallest as one.
+        probs, labels, from_logits, multi_label, ignore_class: As in
+            `calibration_error`.
+        sample_weight: A weight counts as that many examples, the smallest as
+            one.
 
     Returns:
         A float in [0, 1].
@@ -140,11 +139,8 @@ def coverage_at_risk(
 
     This is the largest share of the examples that the network may answer, the
     most confident ones first, such that no more than `risk` of the answers are
-    wrong. Either all examples of equal confidence are answered or none is,
-    since no threshold tells them apart.
-
-    Without ties it equals `CovAtxRisk` of torch-uncertainty, which also splits
-    ties, in the order that its sort returns.
+    wrong. Examples of equal confidence are answered together. Without ties it
+    equals `CovAtxRisk` of torch-uncertainty.
 
     Args:
         probs, labels: As in `calibration_error`.

@@ -38,28 +38,17 @@ def on_rows(metric, options, examples):
     weight = examples.weight
     if metric in OF_TOP_LABELS:
         outcomes = inputs.top_labels(examples, None)
-
-        def function(rows):
-            return metric(outcomes.rows(rows), None, **options)
-
-    elif metric in OF_EXAMPLES and not options:
+        return lambda rows: metric(outcomes.rows(rows), None, **options)
+    if metric in OF_EXAMPLES and not options:
         values = inputs.Outcomes(OF_EXAMPLES[metric](examples), None, weight)
-
-        def function(rows):
-            value, _, weight = values.rows(rows)
-            return scores.mean(value, weight)
-
-    else:
-        probs, labels = examples.whole()
-        if examples.from_logits:
-            options = {**options, "from_logits": True}
-
-        def function(rows):
-            weights = {} if weight is None else {"sample_weight": weight[rows]}
-            return metric(probs[rows], labels[rows], **options, **weights)
+        return lambda rows: scores.mean(*values.rows(rows)[::2])
+    probs, labels = examples.whole()
+    if examples.from_logits:
+        options = {**options, "from_logits": True}
 
     def of_rows(rows):
-        value = function(rows)
+        weights = {} if weight is None else {"sample_weight": weight[rows]}
+        value = metric(probs[rows], labels[rows], **options, **weights)
         if np.ndim(value) != 0:
             raise ValueError(
                 "`metric` must return a number. Received: "
@@ -95,11 +84,9 @@ def bootstrap(
 
     The examples are drawn with replacement `num_samples` times, each with its
     weight. The interval mirrors the quantiles of the resampled values at the
-    metric's value (the basic bootstrap). It is an interval of the metric of the
-    distribution that the examples come from: binned errors are larger the fewer
-    examples there are, and mirroring removes this bias. The interval is widened
-    to the value where that lies outside. Ends below 0, or above 1 where the
-    metric is at most 1, are moved there.
+    metric's value (the basic bootstrap), which removes the bias of binned
+    errors on few examples. It is widened to the value where that lies outside,
+    and cut to at least 0, and at most 1 for metrics that are at most 1.
 
     Args:
         metric: An exact metric of this package, or any function
@@ -115,7 +102,7 @@ def bootstrap(
 
     Returns:
         A named tuple of the `value` on all examples and the `interval`, a tuple
-        of its low and its high end, between which the value lies.
+        of its low and its high end.
 
     Example:
         >>> import caltrain_tf as ct
@@ -150,15 +137,7 @@ def bootstrap(
 
 @dataclasses.dataclass(frozen=True)
 class GroupTable:
-    """A metric by group. Prints as a table.
-
-    Attributes:
-        metric: The metric's name.
-        values: Dictionary from groups to values of the metric.
-        counts: Dictionary from groups to the number of examples that count.
-        overall: The metric of all examples together.
-        worst_group: The group with the worst value; the first such group.
-    """
+    """The result of `groupwise`. Prints as a table."""
 
     metric: str
     values: dict
@@ -207,15 +186,11 @@ def groupwise(
 ):
     """A metric for each group of examples, with the worst group and the gap.
 
-    A network that is calibrated on the whole may be over-confident for one
-    group and under-confident for another. Binned errors of small groups are
-    larger by chance alone; `bootstrap` on a group's examples shows by how much.
+    Binned errors of small groups are larger by chance alone; `bootstrap` on a
+    group's examples shows by how much.
 
     Args:
-        metric: An exact metric of this package that returns a number, or any
-            function `metric(probs, labels, **options)` of two-dimensional
-            `probs`. It gets `from_logits` and `sample_weight` if they are given
-            here.
+        metric: As in `bootstrap`; it may be negative.
         probs, labels: As in `calibration_error`.
         groups: The group of each example: an array of shape `(...)`, or of its
             first axes, or a list of numbers, strings or any hashable objects,
@@ -227,9 +202,9 @@ def groupwise(
     Returns:
         A `GroupTable`: `values` and `counts` are dictionaries by group, sorted
         if groups can be sorted; `overall` is the metric of all examples;
-        `worst` is the worst value, that of `worst_group`: the largest one, or
-        for `accuracy` and `coverage_at_risk` the smallest; and `gap` is the
-        difference of the largest and the smallest value. It prints as a table.
+        `worst` is the value of `worst_group`: the largest one, or for
+        `accuracy` and `coverage_at_risk` the smallest; `gap` is the largest
+        minus the smallest value; `metric` is the metric's name.
 
     Example:
         >>> import caltrain_tf as ct

@@ -6,8 +6,7 @@ Vector, matrix, Dirichlet and structured scaling differ in their inputs, in the
 strength of the penalty for each parameter, and in where it is 0. Parameters are
 an array `(K, m)` whose last column is the bias: with m = K + 1 the outputs are
 `inputs @ parameters[:, :-1].T + bias`, and with m = 2 they are
-`inputs * parameters[:, 0] + bias`. Strengths that are not given are chosen by
-cross-validation.
+`inputs * parameters[:, 0] + bias`.
 """
 
 import numpy as np
@@ -145,12 +144,11 @@ class VectorScaling(AffineCalibrator):
 
         mean NLL + penalty (mean((scale - 1)^2) + mean(bias^2))
 
-    so that with few data it falls back to temperature scaling. A penalty of 0
-    gives vector scaling as it was published.
+    so that with few data it falls back to temperature scaling. The published
+    method has a penalty of 0.
 
     Args:
-        penalty: A number >= 0; chosen by cross-validation if None: five-fold,
-            but for large data only the first folds are held out.
+        penalty: A number >= 0; chosen by five-fold cross-validation if None.
         max_iterations: Largest number of iterations of L-BFGS.
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
@@ -160,9 +158,8 @@ class VectorScaling(AffineCalibrator):
         penalty_: The penalty of the fit.
 
     Example:
-        >>> import numpy as np
         >>> import caltrain_tf as ct
-        >>> logits = np.array([[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20)
+        >>> logits = [[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20
         >>> labels = [0, 1, 0, 2] * 10  # The second is right by half.
         >>> scaler = ct.posthoc.VectorScaling().fit(logits, labels)
         >>> scaler.predict_proba(logits[:2]).round(1).tolist()
@@ -207,14 +204,12 @@ class MatrixScaling(VectorScaling):
 
         mean NLL + penalty (mean((scale - identity)^2) + mean(bias^2))
 
-    As published, without a penalty, its K^2 parameters overfit all but huge
-    data sets. With the penalty, it falls back to temperature scaling. Arguments
-    and attributes are those of `VectorScaling`; `scale_` is `(K, K)`.
+    Without a penalty, as published, it overfits all but huge data sets.
+    Arguments and attributes are those of `VectorScaling`; `scale_` is `(K, K)`.
 
     Example:
-        >>> import numpy as np
         >>> import caltrain_tf as ct
-        >>> logits = np.array([[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20)
+        >>> logits = [[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20
         >>> labels = [0, 1, 0, 2] * 10  # The second is right by half.
         >>> scaler = ct.posthoc.MatrixScaling().fit(logits, labels)
         >>> scaler.predict_proba(logits[:2]).round(1).tolist()
@@ -249,9 +244,8 @@ class DirichletCalibration(AffineCalibrator):
         intercept_: Mu of the fit.
 
     Example:
-        >>> import numpy as np
         >>> import caltrain_tf as ct
-        >>> logits = np.array([[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20)
+        >>> logits = [[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20
         >>> labels = [0, 1, 0, 2] * 10  # The second is right by half.
         >>> scaler = ct.posthoc.DirichletCalibration().fit(logits, labels)
         >>> scaler.predict_proba(logits[:2]).round(1).tolist()
@@ -283,10 +277,9 @@ class DirichletCalibration(AffineCalibrator):
     def _fit_to(self, logits, labels, weights, best):
         start = self._identity(logits.shape[1]) / best
         sizes = len(start) * (len(start) - 1), len(start)
-        given = self.off_diagonal, self.intercept
         # Pairs of lambda and mu.
         path = np.outer(STRENGTHS, sizes)
-        for column, number in enumerate(given):
+        for column, number in enumerate((self.off_diagonal, self.intercept)):
             if number is not None:
                 path[:, column] = number
         path = np.unique(path, axis=0)[::-1]
@@ -306,11 +299,10 @@ class StructuredVectorScaling(AffineCalibrator):
         mean NLL of softmax(scale * z + bias)
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
-    With a given strength (the authors choose 1), z is centred over the classes.
-    By default, cross-validation chooses it from 16 down to 1/1024; a weaker
+    The authors choose a strength of 1 and centre z over the classes. By
+    default, cross-validation chooses it from 16 down to 1/1024; a weaker
     penalty must be better by more than one standard error. Then z is not
-    centred: the log-probabilities of a confident prediction have a small mean,
-    which lets the scale correct the confidence of each class.
+    centred, which lets the scale correct the confidence of each class.
 
     Args:
         strength: A number >= 0, or `"cv"` for cross-validation.
@@ -327,9 +319,8 @@ class StructuredVectorScaling(AffineCalibrator):
         centred_: 1 if z was centred, else 0.
 
     Example:
-        >>> import numpy as np
         >>> import caltrain_tf as ct
-        >>> logits = np.array([[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20)
+        >>> logits = [[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20
         >>> labels = [0, 1, 0, 2] * 10  # The second is right by half.
         >>> scaler = ct.posthoc.StructuredVectorScaling().fit(logits, labels)
         >>> scaler.predict_proba(logits[:2]).round(1).tolist()
@@ -392,21 +383,16 @@ class StructuredVectorScaling(AffineCalibrator):
 class StructuredMatrixScaling(StructuredVectorScaling):
     """Any affine map of the log-probabilities, with a structured penalty (SMS).
 
-    Temperature scaling is fitted first, to N examples of K classes. Then, with
-    the tempered log-probabilities z, the fit minimises
+    As `StructuredVectorScaling`, whose arguments and attributes it has, but
+    `scale_` is `(K, K)`, and the fit minimises
 
         mean NLL of softmax(scale @ z + bias)
             + strength K / N (|diagonal - 1|^2 + |bias|^2)
             + strength K (K - 1) / N |off-diagonal|^2
 
-    where the diagonal is that of the scale. Arguments, attributes, and how the
-    strength is chosen are those of `StructuredVectorScaling`; `scale_` is
-    `(K, K)`.
-
     Example:
-        >>> import numpy as np
         >>> import caltrain_tf as ct
-        >>> logits = np.array([[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20)
+        >>> logits = [[4.0, 0.0, 1.0], [0.0, 4.0, 1.0]] * 20
         >>> labels = [0, 1, 0, 2] * 10  # The second is right by half.
         >>> scaler = ct.posthoc.StructuredMatrixScaling().fit(logits, labels)
         >>> scaler.predict_proba(logits[:2]).round(1).tolist()
@@ -431,12 +417,9 @@ class Problem:
 
     def take(self, rows):
         """The objective on some of the examples, in float32."""
-        return Problem(
-            self.inputs.T[rows].astype(np.float32),
-            self.labels[rows],
-            self.weights[rows],
-            self.centre,
-        )
+        inputs = self.inputs.T[rows].astype(np.float32)
+        labels, weights = self.labels[rows], self.weights[rows]
+        return Problem(inputs, labels, weights, self.centre)
 
     def losses(self, parameters):
         """Losses `(n,)`, and probabilities minus one-hot labels `(K, n)`."""
@@ -467,18 +450,14 @@ class Problem:
         if tolerance is None:
             is_double = self.inputs.dtype == np.float64
             tolerance = 1e-12 if is_double else SINGLE_TOLERANCE
+        options = {"maxiter": max_iterations, "maxfun": 10 * max_iterations}
         found = minimize(
             self.value_and_gradient,
             start.ravel(),
             (strength,),
             jac=True,
             method="L-BFGS-B",
-            options={
-                "maxiter": max_iterations,
-                "maxfun": 10 * max_iterations,
-                "ftol": tolerance,
-                "gtol": 1e-7,
-            },
+            options={**options, "ftol": tolerance, "gtol": 1e-7},
         )
         # A line search that ends in rounding (status 2) is at the optimum.
         return found.x.reshape(start.shape), found.status != 1

@@ -34,14 +34,7 @@ class PostHoc(BaseEstimator):
       share one fit. Labels: 0 or 1, `(..., L)`.
 
     A subclass lists the attributes that a fit sets in `fitted_names`, and
-    defines `_fit` and `_layer`.
-
-    Args:
-        from_probs: Whether predictions are probabilities instead of logits,
-            such as those of a network that ends in a softmax or of a random
-            forest. Probabilities below 1e-12 are raised to it.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
+    defines `_fit` and `_layer`. For the arguments see `TemperatureScaling`.
     """
 
     fitted_names = ()
@@ -94,13 +87,12 @@ class PostHoc(BaseEstimator):
         values = examples.predictions
         # `read` sees probabilities of several classes.
         is_binary = values.shape[1] == 1 and len(values) >= FEWEST_PROBABILITIES
-        if is_binary and not self.from_probs:
-            if np.all((values >= 0) & (values <= 1)):
-                checks.warn(
-                    "`logits` look like probabilities: all lie in [0, 1]. Pass "
-                    "logits, or construct the calibrator with "
-                    "`from_probs=True`."
-                )
+        is_logits = not (is_binary and np.all((values >= 0) & (values <= 1)))
+        if not (self.from_probs or is_logits):
+            checks.warn(
+                "`logits` look like probabilities: all lie in [0, 1]. Pass "
+                "logits, or construct the calibrator with `from_probs=True`."
+            )
         return examples
 
     def _read_new(self, logits):
@@ -118,11 +110,7 @@ class PostHoc(BaseEstimator):
         )
 
     def save(self, path):
-        """Writes a JSON file that `ct.posthoc.load` reads.
-
-        Args:
-            path: Path of the file. It never holds an incomplete file.
-        """
+        """Writes a file `path` of JSON, never half, for `ct.posthoc.load`."""
         check_is_fitted(self, "num_classes_")
         content = {"format": FORMAT, "version": VERSION, **self._state()}
         path = pathlib.Path(path)
@@ -179,10 +167,11 @@ class PostHoc(BaseEstimator):
                 "the layer of `as_layer()` on the logits. Received: a "
                 f"{type(model).__name__} with {len(outputs)} known outputs"
             )
-        activation = _activation_of(outputs[0])
-        returns_probs = activation in ("softmax", "sigmoid")
-        if returns_probs if not self.from_probs else activation == "linear":
-            kind = "probabilities" if self.from_probs else "logits"
+        activation, kind = _activation_of(outputs[0]), "logits"
+        wrong = ("softmax", "sigmoid")
+        if self.from_probs:
+            kind, wrong = "probabilities", ("linear",)
+        if activation in wrong:
             raise ValueError(
                 f"`model` must return {kind} for a calibrator with "
                 f"from_probs={self.from_probs}. Received: a model that ends in "
@@ -214,21 +203,14 @@ class PostHoc(BaseEstimator):
 
 
 class Calibrator(ClassifierMixin, PostHoc):
-    """A map from logits to calibrated logits; see `PostHoc`.
-
-    A subclass also defines `_transform`.
-    """
+    """A map to calibrated logits: a `PostHoc` that defines `_transform`."""
 
     def transform(self, logits):
         """Returns calibrated logits.
 
-        Args:
-            logits: An array of the shapes that `fit` takes. For a
-                `tf.data.Dataset`, map the layer of `as_layer()` over it.
-
-        Returns:
-            A NumPy array of the shape of `logits`, float64 for float64 and
-            float32 otherwise.
+        They have the shape of `logits`, an array as `fit` takes it, and are
+        float64 for float64 and float32 otherwise. For a `tf.data.Dataset`, map
+        the layer of `as_layer()` over it.
         """
         examples = self._read_new(logits)
         is_binary = examples.predictions.shape[1] == 1
@@ -242,11 +224,9 @@ class Calibrator(ClassifierMixin, PostHoc):
         return examples.map(of_block)[0].reshape(np.shape(logits))
 
     def predict_proba(self, logits):
-        """Returns calibrated probabilities, like `transform`.
+        """Returns calibrated probabilities of the shape of `logits`.
 
-        They have the shape of `logits`. Binary predictions `(N,)` and
-        `(..., 1)`, and those of `multi_label=True`, become the probability of
-        class 1.
+        Those of `(N,)`, `(..., 1)` and `multi_label=True` are of class 1.
         """
         calibrated = self.transform(logits)
         if self._is_binary(calibrated):
@@ -279,22 +259,20 @@ class Calibrator(ClassifierMixin, PostHoc):
                 which `transform` takes. It is not changed; its layers are
                 shared.
             probabilities: Whether the new model returns probabilities instead
-                of logits. By default it returns what `model` does:
-                probabilities with `from_probs=True`, logits otherwise.
+                of logits. By default it returns what `model` does.
 
         Returns:
             A functional `keras.Model`.
         """
         if probabilities is None:
             probabilities = self.from_probs
-        probabilities = checks.flag("probabilities", probabilities)
 
         def finish(output):
-            if not probabilities:
-                return output
             activation = "sigmoid" if self._is_binary(output) else "softmax"
             return keras.layers.Activation(activation, dtype="float32")(output)
 
+        if not checks.flag("probabilities", probabilities):
+            return self._extend(model, "calibrated")
         return self._extend(model, "calibrated", finish)
 
 

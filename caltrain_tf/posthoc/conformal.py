@@ -28,14 +28,13 @@ class ConformalSets(base.PostHoc):
 
     A set holds all classes whose score is at most `threshold_`, the
     ceil((n + 1) (1 - alpha))-th smallest score of the labels of the n examples
-    given to `fit`. The probability holds for new examples from the same
-    distribution, whatever the network; a set may be empty. If n is too small
-    for such a score, `fit` warns and sets hold all classes. With weights, a new
-    example is taken to have the (weighted) mean weight.
+    given to `fit`; it may be empty. If n is too small for such a score, `fit`
+    warns and sets hold all classes. With weights, a new example is taken to
+    have the (weighted) mean weight.
 
-    Sets depend on how probabilities are calibrated. To calibrate first, fit to
-    `calibrator.transform(logits)` and append to `calibrator.append_to(model)`,
-    with a calibrator that was fitted to other examples.
+    To calibrate first, fit to `calibrator.transform(logits)` and append to
+    `calibrator.append_to(model)`, with a calibrator that was fitted to other
+    examples.
 
     Args:
         method: One of the above.
@@ -43,11 +42,9 @@ class ConformalSets(base.PostHoc):
         k_reg: Number of classes without a penalty, for `"raps"`.
         lam: The penalty of each further class, at least 0, for `"raps"`.
         randomized: Whether to randomize the scores of `"aps"` and `"raps"`.
-            Otherwise u is 0: sets are deterministic, and larger where a
-            network is so confident that many scores are equal to 1.
-        seed: Seed of the random numbers. In `predict_set` the number of an
-            example depends only on the seed and on its predictions; the layer
-            draws new ones in each call.
+            Otherwise sets are deterministic, and larger for confident networks.
+        seed: Seed of the random numbers. In `predict_set` u depends only on it
+            and on the predictions; the layer draws new ones in each call.
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
@@ -98,11 +95,7 @@ class ConformalSets(base.PostHoc):
         self.seed = checks.count("seed", seed, low=0)
 
     def predict_set(self, logits):
-        """Returns which classes are in the sets.
-
-        Args:
-            logits: Logits, or probabilities with `from_probs=True`, of any
-                shape that `fit` takes.
+        """Returns which classes are in the sets, for predictions as in `fit`.
 
         Returns:
             A boolean array `(..., K)`; `(N, 2)` or `(..., 2)` for binary
@@ -118,16 +111,7 @@ class ConformalSets(base.PostHoc):
         return (fit >= bound).reshape(*examples.shape, -1)
 
     def append_to(self, model):
-        """Returns the model with prediction sets as outputs; it can be saved.
-
-        Args:
-            model: A functional or built sequential Keras model with one output,
-                which `predict_set` takes. It is not changed; its layers are
-                shared.
-
-        Returns:
-            A functional `keras.Model` that returns booleans.
-        """
+        """Returns the model with sets as outputs, as `Calibrator` does."""
         return self._extend(model, "sets")
 
     def _fit(self, logits, labels, weights):

@@ -33,24 +33,17 @@ class TemperatureScaling(base.Calibrator):
     The temperature minimises the objective on the given data:
 
     - `"nll"`: the negative log-likelihood (TS).
-    - `"sb_ece"`: the soft-binned calibration error in the l2 norm
-      (TS-SB-ECE). `binning="bin"` (equation 11 of the paper) is what the
-      hard-binned error measures; `"label"` (equation 12) also counts the spread
-      of confidences within a bin, and prefers temperatures that are too small.
-    - `"hb_ece"`: the hard-binned error, l2 over bins of equal mass
-      (TS-HB-ECE).
+    - `"sb_ece"`: SB-ECE^2 + likelihood_weight x NLL, with the soft-binned
+      calibration error in the l2 norm (TS-SB-ECE). `binning="bin"` (equation
+      11 of the paper) is what the hard-binned error measures; `"label"`
+      (equation 12) also counts the spread of confidences within a bin, and
+      prefers temperatures that are too small.
+    - `"hb_ece"`: the hard-binned error, l2 over bins of equal mass (TS-HB-ECE).
 
-    On a few hundred examples the minimum of a calibration error is mostly
-    chance, and often at a temperature near 0, where all confidences fall into
-    one bin. Therefore `"sb_ece"` minimises
-
-        SB-ECE^2 + likelihood_weight x NLL
-
-    with a weight of 2 num_bins / N: close to TS for few examples, and to the
-    global optimum of SB-ECE for many.
-
-    If the data determine no temperature, for instance because no example is
-    misclassified, `fit` warns and chooses a finite one.
+    On a few hundred examples the minimum of SB-ECE alone is mostly chance; the
+    default weight stays close to TS there. If the data determine no
+    temperature, for instance because no example is misclassified, `fit` warns
+    and chooses a finite one.
 
     Args:
         objective: One of the above.
@@ -69,9 +62,8 @@ class TemperatureScaling(base.Calibrator):
         temperature_: The temperature.
 
     Example:
-        >>> import numpy as np
         >>> import caltrain_tf as ct
-        >>> logits = np.array([[4.0, 0.0], [0.0, 4.0], [4.0, 0.0], [4.0, 0.0]])
+        >>> logits = [[4.0, 0.0], [0.0, 4.0], [4.0, 0.0], [4.0, 0.0]]
         >>> scaler = ct.posthoc.TemperatureScaling().fit(logits, [0, 1, 0, 1])
         >>> scaler  # 3 of 4 are right: 4 / log(3)
         TemperatureScaling(temperature_=3.640957)
@@ -113,13 +105,12 @@ class TemperatureScaling(base.Calibrator):
         """Fits to arrays as other calibrators do, or to batches.
 
         Args:
-            logits: Logits, or probabilities with `from_probs=True`; or batches
-                `(logits, labels)` or `(logits, labels, sample_weight)`: a
-                `tf.data.Dataset`, a list, any other iterable that can be read
-                several times, or a function that returns an iterator. They are
-                read once for each step of the search, and not kept in memory.
-            labels: Class ids, or one-hot rows; left out for batches.
-            sample_weight: Weights >= 0; left out for batches.
+            logits: An array, or batches `(logits, labels)` or `(logits, labels,
+                sample_weight)`: a `tf.data.Dataset`, a list, any other iterable
+                that can be read several times, or a function that returns an
+                iterator. They are read once for each step of the search, and
+                not kept in memory.
+            labels, sample_weight: Left out for batches.
 
         Returns:
             The calibrator itself.
@@ -180,9 +171,8 @@ class TemperatureScaling(base.Calibrator):
         def evaluate(position):
             """The value, its share of the NLL, and the gap."""
             _, nll, *outcomes = predict(read, position)
-            confidence, correct, weight = outcomes
+            confidence, correct, weight = outcomes = inputs.Outcomes(*outcomes)
             if is_hard:
-                outcomes = inputs.Outcomes(*outcomes)
                 error = binned.calibration_error(outcomes, None, self.num_bins)
                 factor = 0.0
             else:
@@ -211,10 +201,9 @@ class TemperatureScaling(base.Calibrator):
         if is_hard:
             fine = np.linspace(best - step, best + step, 81)
             return min((best, *fine), key=lambda x: evaluate(x)[0])
+        ends, options = (best - step, best + step), {"xatol": 1e-7}
         found = minimize_scalar(
-            lambda x: evaluate(x)[0],
-            bounds=(best - step, best + step),
-            options={"xatol": 1e-7},
+            lambda x: evaluate(x)[0], bounds=ends, options=options
         )
         return found.x if found.fun <= tried[best][0] else best
 
@@ -232,9 +221,9 @@ class EnsembleTemperatureScaling(base.Calibrator):
 
         p = w_1 softmax(logits / T) + w_2 softmax(logits) + w_3 / K
 
-    T is the temperature of temperature scaling. With this T, the weights, which
-    are at least 0 and sum to 1, minimise the negative log-likelihood. The
-    predicted classes stay the same. Calibrated logits are log p.
+    T is the temperature of temperature scaling. The weights, at least 0 and of
+    sum 1, minimise the negative log-likelihood. The predicted classes stay the
+    same. Calibrated logits are log p.
 
     Args:
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
@@ -244,9 +233,8 @@ class EnsembleTemperatureScaling(base.Calibrator):
         weights_: The weights w, `(3,)`.
 
     Example:
-        >>> import numpy as np
         >>> import caltrain_tf as ct
-        >>> logits = np.array([[9.0, 0.0], [0.0, 9.0], [1.0, 0.0], [9.0, 0.0]])
+        >>> logits = [[9.0, 0.0], [0.0, 9.0], [1.0, 0.0], [9.0, 0.0]]
         >>> scaler = ct.posthoc.EnsembleTemperatureScaling()
         >>> scaler.fit(logits, [0, 1, 0, 1]).weights_.round(2).tolist()
         [0.0, 0.44, 0.56]
