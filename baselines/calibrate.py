@@ -23,7 +23,7 @@ The corrupted images must not be those of the first half.
 """
 
 import json
-import pathlib
+import tempfile
 
 import flags
 import numpy as np
@@ -40,37 +40,32 @@ flags.DEFINE_string(
 SPLITS = ("calibration", "test")
 
 
-def read_run(folder):
-    """The predictions of a run, `(logits, labels)` by split."""
-    from caltrain_tf.experiments import prediction_files
-
-    return {
-        split: prediction_files.load(f"{folder}/predictions/{split}.npz")
-        for split in SPLITS
-    }
-
-
 def read_outputs(path):
     """Pairs by split of a file, and whether they are probabilities."""
-    from caltrain_tf import files
+    from caltrain_tf import files, inputs
 
     arrays = files.read_npz(path, "--outputs")
     from_probs = not any(name.endswith("logits") for name in arrays)
+    kind = "probs" if from_probs else "logits"
 
     def pair(prefix):
-        names = (
-            prefix + ("probs" if from_probs else "logits"),
-            prefix + "labels",
-        )
+        names = f"{prefix}{kind}", f"{prefix}labels"
         if missing := [name for name in names if name not in arrays]:
             raise ValueError(
-                "--outputs must have the arrays logits, or probs, and labels; "
-                "or such arrays of two splits, calibration_logits and so on. "
-                f"Received: {path!r} with {', '.join(arrays)}, without "
+                f"--outputs must have the arrays {', '.join(names)}. Received: "
+                f"{path!r} with {', '.join(arrays)}, without "
                 f"{', '.join(missing)}"
             )
-        found = [arrays[name] for name in names]
-        check(*found, names, from_probs, path)
+        outputs, labels = found = [arrays[name] for name in names]
+        try:
+            if prefix == "corrupted_":
+                labels = np.broadcast_to(labels, outputs.shape[:3])
+            inputs.read(
+                outputs, labels, from_logits=not from_probs, name=names[0]
+            ).whole()
+        except ValueError as error:
+            text = f"{' and '.join(names)} of {path!r}: {error}"
+            raise ValueError(text) from error
         return found
 
     if "corrupted_logits" in arrays:
@@ -86,28 +81,6 @@ def read_outputs(path):
     else:
         splits = {split: pair(f"{split}_") for split in SPLITS}
     return splits, from_probs
-
-
-def check(predictions, labels, names, from_probs, path):
-    """Raises an error that names the array, and its first wrong row."""
-    from caltrain_tf import inputs
-
-    if names[0] == "corrupted_logits":
-        if predictions.shape[2:3] != labels.shape or predictions.ndim != 4:
-            raise ValueError(
-                "--outputs must have corrupted_logits (corruptions, "
-                "severities, examples, classes) and corrupted_labels "
-                f"(examples,). Received: the shapes {predictions.shape} and "
-                f"{labels.shape} in {path!r}"
-            )
-        labels = np.broadcast_to(labels, predictions.shape[:-1])
-    try:
-        inputs.read(
-            predictions, labels, from_logits=not from_probs, name=names[0]
-        ).whole()
-    except ValueError as error:
-        text = str(error).replace("labels", names[1])
-        raise ValueError(f"{text} in {path!r}") from error
 
 
 def shift_rows(splits, calibrators):
@@ -128,25 +101,34 @@ def shift_rows(splits, calibrators):
 def main(_):
     """Prints the diagnosis and the tables, and writes the files."""
     import caltrain_tf as ct
-    from caltrain_tf.experiments import measures, shift
+    from caltrain_tf import files
+    from caltrain_tf.experiments import (
+        figures,
+        measures,
+        prediction_files,
+        shift,
+    )
 
     if (FLAGS.run_dir is None) == (FLAGS.outputs is None):
         raise ValueError("Pass either --run_dir or --outputs.")
     if FLAGS.run_dir is not None:
-        splits, from_probs = read_run(FLAGS.run_dir), False
-        folder = f"{FLAGS.run_dir}/calibration"
+        run, from_probs = files.as_path(FLAGS.run_dir), False
+        folder, stored = run / "calibration", run / "predictions"
+        splits = {s: prediction_files.load(stored / f"{s}.npz") for s in SPLITS}
     else:
         splits, from_probs = read_outputs(FLAGS.outputs)
-        folder = pathlib.Path(FLAGS.outputs).with_suffix("")
-    folder = pathlib.Path(FLAGS.output_dir or folder)
+        folder = files.as_path(FLAGS.outputs).with_suffix("")
+    folder = files.as_path(FLAGS.output_dir or folder)
     found = ct.diagnose(*splits["test"], from_logits=not from_probs)
     calibrator = ct.posthoc.AutoCalibration(from_probs=from_probs)
     calibrator.fit(*splits["calibration"])
-    folder.mkdir(parents=True, exist_ok=True)
     numbers = json.dumps(found.to_dict(), indent=1)
-    (folder / "diagnosis.json").write_text(numbers, encoding="utf-8")
-    found.figure().savefig(folder / "reliability.png", dpi=150)
-    calibrator.save(folder / "calibrator.json")
+    files.write_text(folder / "diagnosis.json", numbers)
+    figures.save(found.figure(), folder / "reliability.png")
+    with tempfile.TemporaryDirectory() as local:
+        path = files.as_path(local) / "calibrator.json"
+        calibrator.save(path)
+        files.write_bytes(folder / path.name, path.read_bytes())
     print(f"{found}\n")
     if from_probs:
         splits = {

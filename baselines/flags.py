@@ -39,17 +39,14 @@ _TEXTS = {
     "num_gpus": "Number of GPUs; all by default.",
     "multi_worker": "Whether TF_CONFIG names many machines.",
     "data_dir": "Folder of TensorFlow Datasets.",
-    "tuned": "Settings of objectives, which override --config.<key>: the "
-    "result of baselines/tune.py (a best.json, or a folder of them), or a JSON "
-    'file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
-    "resume": "Folder of a run that is to be trained as its config.json says. "
-    "Waits if another process trains there.",
+    "tuned": "Result of baselines/tune.py, which overrides --config.<key>, or "
+    'a JSON file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
+    "resume": "Folder of a run that is to be trained as its config.json says.",
     "init_from": "A `.keras` file with the initial weights, or the prefix of a "
     "checkpoint of Uncertainty Baselines.",
     "parallel": "Number of runs at a time on this machine, without --ray.",
-    "ray": "Execute the runs on a Ray cluster: `auto` for the cluster of this "
-    "machine, `local` for a new cluster on this machine alone, or the address "
-    "of a cluster. All nodes must be able to access the folders.",
+    "ray": "Execute the runs on a Ray cluster: `auto`, `local` for a new one "
+    "on this machine, or an address. All nodes must share the folders.",
     "run_cpus": "With --ray, number of CPUs of a run.",
     "run_gpus": "With --ray, number of GPUs of a run.",
     "run_resources": "With --ray, other resources of a run: '{\"TPU\": 4}'.",
@@ -130,14 +127,11 @@ def run_config():
 
 def strategy():
     """Returns the strategy of the flags, and prints what it runs on."""
-    import tensorflow as tf
-
     from caltrain_tf import training
 
     found = training.get_strategy(FLAGS.tpu, FLAGS.num_gpus, FLAGS.multi_worker)
-    device = tf.DeviceSpec.from_string(found.extended.worker_devices[0])
-    replicas = found.num_replicas_in_sync
-    print(f"Running on {replicas} x {device.device_type}.", flush=True)
+    kind = found.extended.worker_devices[0].split(":")[-2]
+    print(f"Running on {found.num_replicas_in_sync} x {kind}.", flush=True)
     return found
 
 

@@ -1,9 +1,4 @@
-"""The parts of an experiment, built from its configuration.
-
-Errors name the flags that set the configuration on the command line.
-"""
-
-import contextlib
+"""The parts of an experiment, built from its configuration."""
 
 import keras
 import ml_collections
@@ -16,16 +11,15 @@ from caltrain_tf.experiments import uncertainty_baselines
 
 def data(config, data_dir=None):
     """Returns the data set as uint8 pixels, which the network normalises."""
-    with _named("--config.data"):
-        return data_room.get(
-            config.data.name,
-            data_dir,
-            train_split=config.data.train_split,
-            image_size=config.data.image_size,
-            # Missing in runs saved before this option existed.
-            augment=config.data.get("augment", True),
-            dtype="uint8",
-        )
+    return data_room.get(
+        config.data.name,
+        data_dir,
+        train_split=config.data.train_split,
+        image_size=config.data.image_size,
+        # Missing in runs saved before this option existed.
+        augment=config.data.get("augment", True),
+        dtype="uint8",
+    )
 
 
 def training_input(config, dataset):
@@ -79,16 +73,13 @@ def model(config, dataset, init_from=None):
     """Returns the network, which takes uint8 pixels and returns logits."""
     keras.utils.set_random_seed(config.seed)
     before = keras.config.dtype_policy()
-    with _named("--config.precision"):
-        keras.config.set_dtype_policy(config.precision)
+    keras.config.set_dtype_policy(config.precision)
     try:
-        with _named("--config.model"):
-            network = models.get(
-                config.model,
-                num_classes=dataset.num_classes,
-                input_shape=dataset.image_shape,
-            )
-        inner = network
+        inner = network = models.get(
+            config.model,
+            num_classes=dataset.num_classes,
+            input_shape=dataset.image_shape,
+        )
         if len(dataset.image_shape) == 3:
             rescaling = dataset.rescaling
             # Also where the network is built again for a finished run.
@@ -105,8 +96,7 @@ def model(config, dataset, init_from=None):
     if uncertainty_baselines.is_checkpoint(init_from):
         uncertainty_baselines.load_weights(inner, init_from)
     elif init_from is not None:
-        with _named("--init_from"):
-            network.set_weights(models.load(init_from).get_weights())
+        network.set_weights(models.load(init_from).get_weights())
     return network
 
 
@@ -122,17 +112,15 @@ def loss(config, parts=None):
     for part in filter(config.loss.get, parts):
         name = config.loss[part]
         # A loss of Keras has no options here.
-        options = config.loss.options.get(name, {})
-        with _named(f"--config.loss.options.{name}"):
-            both[part] = losses.get(name, from_logits=True, **dict(options))
-    with _named("--config.loss"):
-        return losses.CompositeLoss(
-            both.get("primary"),
-            both.get("secondary"),
-            beta=config.loss.beta,
-            from_logits=True,
-            cross_replica=config.loss.cross_replica,
-        )
+        options = dict(config.loss.options.get(name, {}))
+        both[part] = losses.get(name, from_logits=True, **options)
+    return losses.CompositeLoss(
+        both.get("primary"),
+        both.get("secondary"),
+        beta=config.loss.beta,
+        from_logits=True,
+        cross_replica=config.loss.cross_replica,
+    )
 
 
 def optimizer(config, batches):
@@ -141,19 +129,18 @@ def optimizer(config, batches):
     recipe = config.optimizer
     scale = config.batch_size / recipe.reference_batch_size
     accumulate = config.accumulate_steps
-    with _named("--config.optimizer"):
-        sgd = keras.optimizers.SGD(
-            training.WarmUpStepDecay(
-                recipe.learning_rate * scale,
-                steps,
-                recipe.decay_ratio,
-                recipe.decay_epochs,
-                recipe.warmup_epochs,
-            ),
-            momentum=recipe.momentum,
-            nesterov=recipe.nesterov,
-            gradient_accumulation_steps=accumulate if accumulate > 1 else None,
-        )
+    sgd = keras.optimizers.SGD(
+        training.WarmUpStepDecay(
+            recipe.learning_rate * scale,
+            steps,
+            recipe.decay_ratio,
+            recipe.decay_epochs,
+            recipe.warmup_epochs,
+        ),
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        gradient_accumulation_steps=accumulate if accumulate > 1 else None,
+    )
     if config.precision == "mixed_float16":
         # Small gradients would be 0 in float16.
         return keras.optimizers.LossScaleOptimizer(sgd)
@@ -169,25 +156,24 @@ def trainer(config, network, objective, sgd, strategy):
             f"multiple of the number of replicas, {replicas}. "
             f"Received: {config.batch_size} / {config.accumulate_steps}"
         )
-    with _named("--config.optimizer"):
-        return training.Trainer(
-            network,
-            objective,
-            sgd,
-            strategy,
-            metrics=[
-                keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-                metrics.NegativeLogLikelihood(
-                    from_logits=True, name="negative_log_likelihood"
-                ),
-                metrics.ExpectedCalibrationError(from_logits=True, name="ece"),
-            ],
-            l2=recipe.l2,
-            l2_on=tuple(recipe.l2_on) or None,
-            clip_norm=recipe.clip_norm,
-            jit_compile=config.jit_compile,
-            steps_per_execution=config.steps_per_execution,
-        )
+    return training.Trainer(
+        network,
+        objective,
+        sgd,
+        strategy,
+        metrics=[
+            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+            metrics.NegativeLogLikelihood(
+                from_logits=True, name="negative_log_likelihood"
+            ),
+            metrics.ExpectedCalibrationError(from_logits=True, name="ece"),
+        ],
+        l2=recipe.l2,
+        l2_on=tuple(recipe.l2_on) or None,
+        clip_norm=recipe.clip_norm,
+        jit_compile=config.jit_compile,
+        steps_per_execution=config.steps_per_execution,
+    )
 
 
 def copy_of(network, config, dataset):
@@ -223,12 +209,3 @@ def check(configs, data_dir=None):
 
 def _micro_batch(config):
     return config.batch_size // config.accumulate_steps
-
-
-@contextlib.contextmanager
-def _named(flag):
-    """Adds the name of a flag to errors about its value."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{flag}: {error}") from error

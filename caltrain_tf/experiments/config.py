@@ -126,19 +126,13 @@ def check(config):
     if config.batch_size % config.accumulate_steps:
         raise ValueError(
             "--config.batch_size must be a multiple of "
-            f"--config.accumulate_steps, {config.accumulate_steps}. "
-            f"Received: {config.batch_size}"
+            "--config.accumulate_steps. Received: "
+            f"{config.batch_size} and {config.accumulate_steps}"
         )
-    l2, fraction = config.optimizer.l2, config.interleaved.held_out_fraction
+    l2 = config.optimizer.l2
     checks.number("--config.optimizer.l2", l2, low=0, closed=True)
-    checks.number(
-        "--config.interleaved.held_out_fraction", fraction, low=0, high=1
-    )
     if config.interleaved.enabled and config.loss.secondary is None:
-        raise ValueError(
-            "--interleaved needs a loss for the held-out part, such as "
-            "--secondary=sb_ece. Received: no secondary loss"
-        )
+        raise ValueError("--interleaved needs --secondary, such as sb_ece.")
     if config.best is not None:
         checks.choice("--config.best", config.best, ("ts_nll",))
 
@@ -147,12 +141,7 @@ def override(config, settings):
     """Sets existing settings, by dotted keys, to values of the same type."""
     for key, value in settings.items():
         checks.choice("config", key, list(flatten(config)))
-        try:
-            config.update_from_flattened_dict({key: value})
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"--config.{key}={value!r} does not fit: {error}"
-            ) from error
+        config.update_from_flattened_dict({key: value})
 
 
 def objective(config):
@@ -173,10 +162,10 @@ def split_objective(name):
 def set_objective(config, primary, secondary, interleaved):
     """Sets losses by the values of the flags; None leaves them as they are."""
     if primary is not None:
-        checks.choice("--primary", primary, list(losses.PRIMARY))
+        checks.choice("primary", primary, list(losses.PRIMARY))
         config.loss.primary = primary
     if secondary is not None:
-        checks.choice("--secondary", secondary, ["none", *losses.SECONDARY])
+        checks.choice("secondary", secondary, ["none", *losses.SECONDARY])
         config.loss.secondary = None if secondary == "none" else secondary
     if interleaved is not None:
         config.interleaved.enabled = interleaved
@@ -186,14 +175,7 @@ def with_objective(config, name):
     """Returns a copy of a configuration with the losses of an objective."""
     config = copy.deepcopy(config)
     primary, secondary, interleaved = split_objective(name)
-    try:
-        set_objective(config, primary, secondary or "none", interleaved)
-    except ValueError as error:
-        raise ValueError(f"--objectives: {name!r}: {error}") from error
-    if objective(config) != name:
-        raise ValueError(
-            f"--objectives: must be {objective(config)!r}. Received: {name!r}"
-        )
+    set_objective(config, primary, secondary or "none", interleaved)
     return config
 
 
@@ -222,25 +204,16 @@ def read_tuned(path, data):
     paths = [path]
     if path.is_dir():
         paths = [folder / BEST for folder in find(path, BEST)]
-    if not paths or not paths[0].exists():
-        raise ValueError(
-            "--tuned must be a JSON file, or a folder that contains "
-            f"{BEST}. Received: {os.fspath(path)!r}"
-        )
+        if not paths:
+            raise ValueError(f"--tuned: no {BEST} in {os.fspath(path)!r}")
     tuned = {}
     for file in paths:
         best = json.loads(file.read_text())
         if "overrides" in best:
             if data != best["data"]:
-                raise ValueError(
-                    f"--tuned must be of {data!r}. Received: {file}, which is "
-                    f"of {best['data']!r}"
-                )
+                raise ValueError(f"--tuned must be of {data!r}: {file} is not")
             best = {best["objective"]: best["overrides"]}
         if twice := sorted(tuned.keys() & best):
-            raise ValueError(
-                "--tuned must contain each objective once. "
-                f"Received: {', '.join(twice)} again in {file}"
-            )
+            raise ValueError(f"--tuned: {twice[0]} again in {file}")
         tuned |= best
     return tuned

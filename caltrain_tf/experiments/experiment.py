@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-import threading
 
 import numpy as np
 import tensorflow as tf
@@ -30,10 +29,7 @@ def read_results(folder):
 def open_folder(folder, config, strategy, wait=False):
     """Returns the `RunFolder` of a run, maybe after another process."""
     if wait:
-        say = threading.Timer(5, print, [f"Waiting for another run: {folder}."])
-        say.start()
         run_folder.wait_until_free(folder)
-        say.cancel()
     chief = training.is_chief(strategy)
     return run_folder.RunFolder(folder, config.to_dict(), chief)
 
@@ -75,7 +71,7 @@ def write(run, step, predictions, calibrators, results, model):
     logits, labels = predictions["test"]
     panels = {"no scaling": (logits, labels)}
     for name, calibrator in calibrators.items():
-        title = name.upper().replace("_", "-")
+        title = study_figures.calibrator_label(name)
         panels[title] = (np.asarray(calibrator.transform(logits)), labels)
     figure = figures.reliability_diagrams(panels, from_logits=True)
     png = study_figures.save(figure, run.file("reliability.png"))

@@ -6,6 +6,7 @@ import pandas as pd
 from scipy import special
 
 from caltrain_tf import metrics, posthoc
+from caltrain_tf.experiments import figures, tables
 
 
 def _confidence(logits, labels, from_logits):
@@ -34,23 +35,16 @@ _METRICS = {
     "smooth_ece": metrics.smooth_calibration_error,
     "average_uncertainty": metrics.average_uncertainty,
 }
-_LEGEND = """\
-none       the network as it was trained
-TS         its logits divided by a temperature, which is chosen by the
-           likelihood of the calibration split
-TS-SB-ECE  the same, chosen by the soft-binned calibration error instead
-Lower is better in every row but the last. ECE, KS error and mean-sweep CE are
-distances between confidence and accuracy; ECE is l2 over 15 bins of equal mass.
-A temperature below 1 raises the confidence of an under-confident network, one
-above 1 lowers that of an over-confident one."""
+_NOTE = """\
+Lower is better, but for the temperature. TS divides the logits by a temperature
+that is fitted to the calibration split by NLL, TS-SB-ECE by one that is fitted
+by the soft-binned ECE. ECE is l2 over 15 bins of equal mass."""
 
 
 def fit_calibrators(logits, labels):
     """Fits TS and TS-SB-ECE, as the paper does, to the calibration split."""
     return {
-        name: posthoc.TemperatureScaling(objective=objective).fit(
-            logits, labels
-        )
+        name: posthoc.TemperatureScaling(objective).fit(logits, labels)
         for name, objective in CALIBRATORS.items()
     }
 
@@ -86,28 +80,19 @@ def final_results(test, calibrators, train=None):
 
 
 def results_table(results):
-    """Returns the main results as a table for the terminal, with a legend."""
-    table = pd.DataFrame(
-        {
-            label: [
-                f"{factor * results[key + ending]:.{digits}f}"
-                for ending in ("", "_ts", "_ts_sb_ece")
-            ]
-            for label, key, factor, digits in (
-                ("ECE (%)", "ece", 100, 2),
-                ("KS error (%)", "ks_error", 100, 2),
-                ("mean-sweep CE (%)", "mean_sweep_ce", 100, 2),
-                ("NLL", "nll", 1, 4),
-                ("Brier score", "brier", 1, 4),
-            )
-        },
-        index=["none", "TS", "TS-SB-ECE"],
-    )
-    temperatures = [results[f"temperature_{name}"] for name in CALIBRATORS]
-    table["temperature"] = ["1", *(f"{value:.3f}" for value in temperatures)]
+    """Returns the main results as a table for the terminal, with a note."""
+    keys = ("ece", "ks_error", "mean_sweep_ce", "nll", "brier", "temperature")
+    results = {"temperature": 1, **results}
+    columns = {
+        figures.calibrator_label(ending.strip("_") or "none"): [
+            tables.text_of(results[key + ending], metric=key) for key in keys
+        ]
+        for ending in ("", "_ts", "_ts_sb_ece")
+    }
+    table = pd.DataFrame(columns, index=map(figures.metric_label, keys))
     return (
         f"accuracy {results['accuracy']:.2%}, marginal ECE "
         f"{results['marginal_ece']:.2%}, average uncertainty "
         f"{results['average_uncertainty']:.3f} nats\n"
-        f"{table.T.to_string(col_space=11)}\n\n{_LEGEND}"
+        f"{table.to_string(col_space=11)}\n\n{_NOTE}"
     )

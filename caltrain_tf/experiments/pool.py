@@ -270,9 +270,8 @@ def _connect_ray(root, address):
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(
-            "--ray must be `auto` where a cluster was started on this machine "
-            "(`ray start --head`), `local`, or the address of a cluster. "
-            f"Received: --ray={address}, where {error}"
+            "--ray must be `auto` (after `ray start --head`), `local`, or the "
+            f"address of a cluster. Received: --ray={address}, where {error}"
         ) from error
     # Pickled by value, so that a node does not import TensorFlow only to start
     # a process.

@@ -12,15 +12,9 @@ with a current TensorFlow after:
         tensorflow_probability tf_keras
     export TF_USE_LEGACY_KERAS=1
 
-Its models and optimizers use the older Keras 2 (`tf_keras`). Both Keras
-versions work in one process, because a loss is a function of tensors. In a
-script such as `baselines/cifar/deterministic.py`, replace
-
-    negative_log_likelihood = tf.reduce_mean(
-        tf.keras.losses.sparse_categorical_crossentropy(
-            labels, logits, from_logits=True))
-
-with a call of the function that `objective` returns:
+Its models and optimizers use the older Keras 2 (`tf_keras`), which works beside
+Keras 3, because a loss is a function of tensors. In a script such as
+`baselines/cifar/deterministic.py`, compute `negative_log_likelihood` by
 
     train_objective = objective("focal", "sb_ece", beta=1.0)
     ...
@@ -62,11 +56,10 @@ def objective(primary, secondary=None, beta=1.0):
     )
 
     def loss(labels, logits):
-        labels = tf.convert_to_tensor(labels)
+        logits = tf.cast(logits, "float32")
         # `__call__` of Keras 3 would divide by the number of replicas.
-        return tf.reduce_mean(
-            composite.call(labels, tf.cast(logits, "float32"))
-        )
+        values = composite.call(tf.convert_to_tensor(labels), logits)
+        return tf.reduce_mean(values)
 
     return loss
 
@@ -96,31 +89,24 @@ def load_weights(network, path):
     Our networks have the layers of the same names in its order. `path` is the
     prefix of a `tf.train.Checkpoint(model=...)`, or the folder of some.
     """
-    kind = (
-        "--init_from must be a `.keras` file or a checkpoint of Uncertainty "
-        f"Baselines with the weights of {network.name!r}"
-    )
     try:
         reader = tf.train.load_checkpoint(path)
     except (ValueError, tf.errors.OpError) as error:
-        raise ValueError(f"{kind}: {error}. Received: {path}") from error
+        raise ValueError(f"--init_from={path}: {error}") from error
     layers = [layer for layer in network.layers if layer.weights]
     weights = {
         f"{_LAYER}{number}/{weight.name}{_VALUE}": weight
         for number, layer in enumerate(layers)
         for weight in layer.weights
     }
-    wanted = {key: list(weight.shape) for key, weight in weights.items()}
-    stored = {
-        key: shape
-        for key, shape in reader.get_variable_to_shape_map().items()
-        if key.startswith(_LAYER) and ".OPTIMIZER_SLOT" not in key
-    }
-    for key in sorted(stored | wanted):
-        if stored.get(key) != wanted.get(key):
+    shapes = reader.get_variable_to_shape_map()
+    for key, weight in weights.items():
+        if shapes.get(key) != list(weight.shape):
             raise ValueError(
-                f"{kind}. Received: {path}, where {key.removesuffix(_VALUE)} "
-                f"has the shape {stored.get(key)} instead of {wanted.get(key)}"
+                "--init_from must be a checkpoint of Uncertainty Baselines "
+                f"with the weights of {network.name!r}. Received: {path}, "
+                f"where {key.removesuffix(_VALUE)} has the shape "
+                f"{shapes.get(key)} instead of {list(weight.shape)}"
             )
     for key, weight in weights.items():
         weight.assign(reader.get_tensor(key))
@@ -134,12 +120,8 @@ def log_names(rows):
     """
     rows = rows[rows["corruption"].isin(NAMES) & (rows["calibrator"] == "none")]
     rows = rows[rows["metric"].isin(["nll", "accuracy", "ece"])]
-    means = rows.groupby(["metric", "severity"])["value"].mean()
-    everything = means.groupby("metric").mean()
-    return {
-        f"test/{metric}_mean_{severity}": float(value)
-        for (metric, severity), value in means.items()
-    } | {
-        f"test/{metric}_mean_corrupted": float(value)
-        for metric, value in everything.items()
-    }
+    values = rows.groupby(["metric", "severity"])["value"].mean()
+    means = {f"{m}_mean_{severity}": v for (m, severity), v in values.items()}
+    for metric, value in values.groupby("metric").mean().items():
+        means[f"{metric}_mean_corrupted"] = value
+    return {f"test/{name}": float(value) for name, value in means.items()}

@@ -4,6 +4,7 @@ import json
 import numpy as np
 
 import caltrain_tf as ct
+from caltrain_tf import files
 from caltrain_tf.experiments import prediction_files
 from tests.baselines.scripts import run_here, start
 
@@ -84,7 +85,7 @@ def test_corrupted_outputs_get_a_table_by_severity(tmp_path):
 
     np.savez(tmp_path / "flat.npz", **arrays | {"corrupted_logits": clean})
     done = run(f"--outputs={tmp_path / 'flat.npz'}")
-    assert "--outputs must have corrupted_logits (corr" in done.stderr
+    assert "corrupted_logits and corrupted_labels of" in done.stderr
     del arrays["corrupted_labels"]
     np.savez(tmp_path / "less.npz", **arrays)
     done = run(f"--outputs={tmp_path / 'less.npz'}")
@@ -96,12 +97,13 @@ def test_probabilities_of_a_binary_classifier(tmp_path):
     probs = rng.random(300)
     labels = rng.random(300) < probs**2
     np.savez(tmp_path / "forest.npz", probs=probs, labels=labels)
-    done = run(
-        f"--outputs={tmp_path / 'forest.npz'}", f"--output_dir={tmp_path / 'x'}"
-    )
+    bucket = files.as_path("ram://calibrate/forest")
+    done = run(f"--outputs={tmp_path / 'forest.npz'}", f"--output_dir={bucket}")
     assert done.returncode == 0, done.stderr
     assert "Not calibrated" in done.stdout
-    calibrator = ct.posthoc.load(tmp_path / "x" / "calibrator.json")
+    assert (bucket / "reliability.png").read_bytes()[1:4] == b"PNG"
+    (tmp_path / "x.json").write_text((bucket / "calibrator.json").read_text())
+    calibrator = ct.posthoc.load(tmp_path / "x.json")
     assert calibrator.predict_proba(probs).shape == (300,)
 
 
@@ -130,7 +132,7 @@ def test_wrong_files_are_named_in_one_line(tmp_path):
     np.save(tmp_path / "array.npy", logits)
     for name, message in {
         "nan.npz": "Received: test_logits[5] from nan",
-        "id.npz": "`test_labels` must hold class ids from 0 to 2",
+        "id.npz": "`labels` must hold class ids from 0 to 2",
         "none.npz": "without test_logits, test_labels",
         "object.npz": "--outputs must be an .npz file of arrays",
         "half.npz": "--outputs must be an .npz file of arrays",

@@ -57,8 +57,12 @@ def test_settings_out_of_range():
     for key, value, message in (
         ("epochs", -1, "--config.epochs"),
         ("keep_checkpoints", 1, "--config.keep_checkpoints"),
-        ("accumulate_steps", 3, "multiple of --config.accumulate_steps, 3"),
-        ("interleaved.enabled", True, "--secondary=sb_ece"),
+        (
+            "accumulate_steps",
+            3,
+            "--config.accumulate_steps. Received: 512 and 3",
+        ),
+        ("interleaved.enabled", True, "--secondary, such as sb_ece"),
         ("best", "ts_nl", "'ts_nll'"),
         ("optimizer.l2", -1.0, "--config.optimizer.l2"),
     ):
@@ -69,16 +73,16 @@ def test_settings_out_of_range():
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("name", "message"),
     [
-        ("foccal+sb_ece", "focal"),
-        ("nll+s_avc-interleaved", "s_avuc"),
-        ("sb_ece", "nll"),
-        ("nll+", "nll"),
+        ("foccal+sb_ece", "Did you mean 'focal'"),
+        ("nll+s_avc-interleaved", "Did you mean 's_avuc'"),
+        ("sb_ece", "must be one of 'nll'"),
+        ("nll-interleaved", "--interleaved needs --secondary"),
     ],
 )
-def test_unknown_objectives(name, near):
-    with pytest.raises(ValueError, match=f"--objectives: .*{near}"):
+def test_unknown_objectives(name, message):
+    with pytest.raises(ValueError, match=message):
         room.check(room.with_objective(load("cifar10"), name))
 
 
@@ -129,12 +133,12 @@ def test_tuned_settings_are_those_of_their_objective():
     ("tuned", "message"),
     [
         ({"nll": {"loss.betta": 1.0}}, "mean 'loss.beta'.*'loss.betta'"),
-        ({"nll": {"loss.beta": "high"}}, "loss.beta='high'"),
+        ({"nll": {"loss.beta": "high"}}, "'beta'.* high is of"),
         ({"nll": {"loss": 1.0}}, "must be one of"),
     ],
 )
 def test_tuned_settings_that_do_not_fit(tuned, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         study_runs(load("cifar10"), ["nll"], [0], "folder", tuned)
 
 
@@ -163,13 +167,13 @@ def test_what_tuning_leaves_behind(tmp_path):
     assert read_tuned(tmp_path, "digits") == expected
     alone = read_tuned(tmp_path / "a" / "best.json", "digits")
     assert alone == {"nll": {"optimizer.l2": 1e-4}}
-    with pytest.raises(ValueError, match="must be of 'cifar10'.*'digits'"):
+    with pytest.raises(ValueError, match="must be of 'cifar10'.*best.json"):
         read_tuned(tmp_path, "cifar10")
     write_best(tmp_path / "d", "nll")
     with pytest.raises(ValueError, match="nll again in .*d/best.json"):
         read_tuned(tmp_path, "digits")
     (tmp_path / "e").mkdir()
-    with pytest.raises(ValueError, match="contains best.json"):
+    with pytest.raises(ValueError, match="no best.json in"):
         read_tuned(tmp_path / "e", "digits")
 
 

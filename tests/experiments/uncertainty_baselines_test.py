@@ -162,11 +162,13 @@ def test_a_checkpoint_is_evaluated_and_benchmarked(tmp_path):
 def test_other_checkpoints_are_errors(tmp_path):
     network = ct.models.get("wrn-10-1", num_classes=3)
     load = uncertainty_baselines.load_weights
-    with pytest.raises(ValueError, match="--init_from .*Received: .*missing"):
+    with pytest.raises(ValueError, match="--init_from=.*missing"):
         load(network, str(tmp_path / "missing"))
     other = ct.models.get("wrn-10-1", num_classes=4)
     path = write_checkpoint(other, str(tmp_path / "other"))
-    with pytest.raises(ValueError, match=r"/bias has the shape \[4\] .*\[3\]"):
+    with pytest.raises(
+        ValueError, match=r"has the shape \[64, 4\] .*\[64, 3\]"
+    ):
         load(network, path)
     deeper = ct.models.get("wrn-16-1", num_classes=3)
     path = write_checkpoint(deeper, str(tmp_path / "deeper"))
