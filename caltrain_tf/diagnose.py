@@ -198,10 +198,8 @@ class Diagnosis:
         remedy, name = self.remedy, self.remedy["calibrator"]
         if remedy["choice"] == "none":
             return f"Do nothing: {remedy['reason']}"
-        nll = (
-            f"out of fold, NLL {remedy['nll_before']:.4f} becomes "
-            f"{remedy['nll_after']:.4f}"
-        )
+        nll = "out of fold, NLL {nll_before:.4f} becomes {nll_after:.4f}"
+        nll = nll.format(**remedy)
         if self.is_calibrated and not remedy["gain_is_clear"]:
             return f"Do nothing: with {name}, {nll}, which may be chance."
         rises = remedy["ece_after"] > remedy["ece_before"]
@@ -237,11 +235,9 @@ class Diagnosis:
         judged = "class 1" if binary else "the predicted class"
         for score, name in (("nll", "NLL"), ("brier", "Brier score")):
             yield f"{name} of {judged}", PARTS.format(**self.parts[score])
-        yield (
-            "ECE",
-            f"{self.ece:.4f}; by chance {self.ece_if_calibrated:.4f}; "
-            f"debiased {self.ece_debiased:.4f} [{low:.4f}, {high:.4f}]",
-        )
+        chance = f"by chance {self.ece_if_calibrated:.4f}"
+        debiased = f"debiased {self.ece_debiased:.4f} [{low:.4f}, {high:.4f}]"
+        yield "ECE", f"{self.ece:.4f}; {chance}; {debiased}"
         for row in self.ranges:
             head = "Probability of 1," if binary else "Confidence"
             yield f"{head} {row['name']}", _gap_text(row, binary)
@@ -292,10 +288,9 @@ def _gaps(parts, outcomes):
     from caltrain_tf.posthoc.compare import holm
 
     table = [_gap(name, *outcomes.rows(rows)) for name, rows in parts]
-    p_values = holm([row["p_value"] for row in table])
-    for row, p_value in zip(table, p_values, strict=True):
-        row["p_value"] = float(p_value)
-    return table
+    p_values = holm([row["p_value"] for row in table]).tolist()
+    pairs = zip(table, p_values, strict=True)
+    return [row | {"p_value": p_value} for row, p_value in pairs]
 
 
 def _largest_first(rows):
@@ -365,12 +360,9 @@ def _recalibrated(examples, from_probs, num_draws, seed, num_bins):
         calibrator = auto.AutoCalibration().fit(logits, labels, weights)
         calibrated = logits
         if calibrator.choice_ != NOTHING:
+            folds = base.folds(labels, min(5, len(labels)), seed)
             calibrated = out_of_fold(
-                calibrator.calibrator_,
-                logits,
-                labels,
-                weights,
-                base.folds(labels, min(5, len(labels)), seed),
+                calibrator.calibrator_, logits, labels, weights, folds
             )
     (before, drawn_before), (after, drawn_after) = (
         measure(each, labels, weights, num_bins, num_draws, seed)

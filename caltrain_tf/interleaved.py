@@ -1,12 +1,10 @@
 """Interleaved training for `model.fit`, and a check for memorisation."""
 
-import warnings
-
 import keras
 import numpy as np
 from keras import ops
 
-from caltrain_tf import replicas
+from caltrain_tf import checks, replicas
 
 INPUTS = "inputs"
 HELD_OUT = "held_out"
@@ -183,12 +181,11 @@ def warn_if_memorised(train_ece, test_ece):
             )
     memorised = train_ece < 0.01 and test_ece > 5 * train_ece
     if memorised:
-        warnings.warn(
+        checks.warn(
             f"The train ECE ({train_ece:.2%}) is below 1% while the test ECE "
             f"({test_ece:.2%}) is far above it: the training set is memorised, "
             "and a calibration loss on it has nothing to do. Train "
-            "interleaved, or take another primary loss, such as focal.",
-            stacklevel=2,
+            "interleaved, or take another primary loss, such as focal."
         )
     return memorised
 

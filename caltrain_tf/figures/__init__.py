@@ -6,8 +6,4 @@ from caltrain_tf.figures.reliability import (
 )
 from caltrain_tf.figures.risk_coverage import risk_coverage
 
-__all__ = [
-    "reliability_diagram",
-    "reliability_diagrams",
-    "risk_coverage",
-]
+__all__ = ["reliability_diagram", "reliability_diagrams", "risk_coverage"]

@@ -20,9 +20,9 @@ def risk_coverage(
 ):
     """Draws the risk of the most confident predictions against their share.
 
-    The dashed line of the same colour is the best possible curve for this
-    accuracy, in which every wrong prediction is less confident than every right
-    one. The legend gives the area under the curve, `metrics.aurc`.
+    The dashed line is the best curve for this accuracy, in which every wrong
+    prediction is less confident than every right one. The legend gives the area
+    under the curve, `metrics.aurc`.
 
     Args:
         probs, labels: As in `metrics.calibration_error`.
@@ -57,15 +57,10 @@ def risk_coverage(
         np.append(curve.risk[0], curve.risk),
         label=text if label is None else f"{label}: {text}",
     )
-    error = curve.risk[-1]
+    error, look = curve.risk[-1], {"linestyle": "--", "linewidth": 1}
     shares = np.linspace(max(1 - error, 1e-6), 1, 200)
-    ax.plot(
-        np.append(0.0, shares),
-        np.append(0.0, 1 - (1 - error) / shares),
-        color=line.get_color(),
-        linestyle="--",
-        linewidth=1,
-    )
+    best = np.append(0.0, 1 - (1 - error) / shares)
+    ax.plot(np.append(0.0, shares), best, color=line.get_color(), **look)
     ax.set(xlabel="Coverage", ylabel="Risk", xlim=(0, 1))
     # The limit includes all curves in the axes.
     ax.set_ylim(0, max(1.05 * ax.dataLim.y1, 0.01))

@@ -74,16 +74,15 @@ def aurc(
 ):
     """Area under the risk-coverage curve; lower is better.
 
-    With the N examples in the order of falling confidence and r_k the risk of
-    the first k of them, it is the area under r from coverage 1/N to 1 by the
-    trapezoidal rule, divided by the width of that interval:
+    With r_k the risk of the k most confident of N examples, it is the area
+    under r from coverage 1/N to 1 by the trapezoidal rule, divided by the width
+    of that interval:
 
         1/(N - 1) sum_{k=1}^{N-1} (r_k + r_{k+1}) / 2
 
-    Examples of equal confidence have no order: the result is the mean over all
-    orders. For a single example it is the risk.
-
-    Without ties it equals `AURC` of torch-uncertainty.
+    The result is the mean over all orders of examples of equal confidence. For
+    a single example it is the risk. Without ties it equals `AURC` of
+    torch-uncertainty.
 
     Args:
         probs, labels, from_logits, multi_label, ignore_class: As in
@@ -170,10 +169,7 @@ def coverage_at_risk(
 
 
 def _accumulate(confidence, correct, weight):
-    """Distinct confidences, the largest first; examples and errors up to each.
-
-    The smallest weight is one example.
-    """
+    """Each confidence, the largest first, and mass and errors up to it."""
     arrays = binned.sort_together(confidence, correct, weight)
     confidence, correct, weight = (array[::-1] for array in arrays)
     weight = binned.in_units(weight)

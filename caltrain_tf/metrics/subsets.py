@@ -263,9 +263,8 @@ def rows_of_groups(examples, groups):
         for row, group in enumerate(groups.tolist()):
             rows.setdefault(group, []).append(row)
     except TypeError as error:
-        raise ValueError(
-            f"`groups` must hold hashable objects: {error}"
-        ) from error
+        message = f"`groups` must hold hashable objects: {error}"
+        raise ValueError(message) from error
     if any(group != group for group in rows):
         raise ValueError("`groups` must not hold NaN. Received: NaN")
     try:

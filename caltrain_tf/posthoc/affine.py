@@ -125,12 +125,9 @@ class AffineCalibrator(base.Calibrator):
         return apply(parameters, self._inputs(logits).T).T
 
     def _layer(self, **options):
+        options["name"] = f"{self.kind}_calibration"
         layer = layers.Affine(
-            len(self.bias_),
-            self.kind,
-            self.log_probabilities,
-            name=f"{self.kind}_calibration",
-            **options,
+            len(self.bias_), self.kind, self.log_probabilities, **options
         )
         layer.set_weights([self.scale_, self.bias_])
         return layer
@@ -231,17 +228,15 @@ class DirichletCalibration(AffineCalibrator):
                  + intercept mean(bias^2)
 
     Args:
-        off_diagonal: ODIR's lambda >= 0; chosen by cross-validation if None.
-        intercept: ODIR's mu >= 0; chosen by cross-validation, together with
-            lambda, if None.
+        off_diagonal, intercept: ODIR's lambda and mu, both >= 0; chosen by
+            cross-validation, together, if None.
         max_iterations: See `VectorScaling`.
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
         scale_: `(K, K)`.
         bias_: `(K,)`.
-        off_diagonal_: Lambda of the fit.
-        intercept_: Mu of the fit.
+        off_diagonal_, intercept_: Lambda and mu of the fit.
 
     Example:
         >>> import caltrain_tf as ct
@@ -312,8 +307,7 @@ class StructuredVectorScaling(AffineCalibrator):
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
-        scale_: `(K,)`.
-        bias_: `(K,)`.
+        scale_, bias_: `(K,)`.
         temperature_: That of temperature scaling.
         strength_: The strength of the fit.
         centred_: 1 if z was centred, else 0.

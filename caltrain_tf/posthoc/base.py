@@ -86,9 +86,9 @@ class PostHoc(BaseEstimator):
         )
         values = examples.predictions
         # `read` sees probabilities of several classes.
-        is_binary = values.shape[1] == 1 and len(values) >= FEWEST_PROBABILITIES
-        is_logits = not (is_binary and np.all((values >= 0) & (values <= 1)))
-        if not (self.from_probs or is_logits):
+        is_binary = not self.from_probs and values.shape[1] == 1
+        is_enough = len(values) >= FEWEST_PROBABILITIES
+        if is_binary and is_enough and np.all((values >= 0) & (values <= 1)):
             checks.warn(
                 "`logits` look like probabilities: all lie in [0, 1]. Pass "
                 "logits, or construct the calibrator with `from_probs=True`."
@@ -110,7 +110,7 @@ class PostHoc(BaseEstimator):
         )
 
     def save(self, path):
-        """Writes a file `path` of JSON, never half, for `ct.posthoc.load`."""
+        """Writes a JSON file, whole or not at all, for `ct.posthoc.load`."""
         check_is_fitted(self, "num_classes_")
         content = {"format": FORMAT, "version": VERSION, **self._state()}
         path = pathlib.Path(path)
@@ -243,8 +243,8 @@ class Calibrator(ClassifierMixin, PostHoc):
         return (calibrated > 0).astype(np.int64)
 
     def _is_binary(self, outputs):
-        is_one = len(outputs.shape) == 1 or outputs.shape[-1] == 1
-        return self.multi_label or is_one
+        *first, last = outputs.shape
+        return self.multi_label or not first or last == 1
 
     @property
     def classes_(self):

@@ -153,15 +153,10 @@ class ConformalSets(base.PostHoc):
         return fit, probs
 
     def _layer(self, **options):
+        for name in ("method", "k_reg", "lam", "randomized", "seed"):
+            options[name] = getattr(self, name)
         return layers.ConformalSet(
-            self.threshold_,
-            self.method,
-            self.k_reg,
-            self.lam,
-            self.randomized,
-            self.seed,
-            name="conformal_set",
-            **options,
+            self.threshold_, name="conformal_set", **options
         )
 
 

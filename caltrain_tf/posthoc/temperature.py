@@ -270,11 +270,9 @@ class EnsembleTemperatureScaling(base.Calibrator):
         return np.logaddexp(mixed, uniform, out=mixed)
 
     def _layer(self, **options):
+        options["name"] = "ensemble_temperature"
         return layers.EnsembleTemperature(
-            self.temperature_,
-            self.weights_.tolist(),
-            name="ensemble_temperature",
-            **options,
+            self.temperature_, self.weights_.tolist(), **options
         )
 
 
@@ -353,10 +351,7 @@ def effective_count(weight):
 
 
 def predict(read, position):
-    """Slope in b, NLL, confidence, correctness and weight of each example.
-
-    `read` returns an iterable of batches: logits, labels and weights.
-    """
+    """Slope in b, NLL, confidence, correctness and weight of each example."""
     inverse = math.exp(position)
 
     def of_rows(logits, labels, weights):
