@@ -156,11 +156,7 @@ def of_runs():
 
 
 def run(main, *, arguments=False):
-    """Parses the flags, runs a script and exits with the code it returns.
-
-    `main` gets the arguments that are not flags, if `arguments` are allowed. A
-    `ValueError` ends the script in one line; `--verbosity=1` shows the rest.
-    """
+    """Runs a script; its errors are one line, unless `--verbosity=1`."""
 
     def guarded(argv):
         if not FLAGS["verbosity"].present:

@@ -23,10 +23,7 @@ def data(config, data_dir=None):
 
 
 def training_input(config, dataset):
-    """Returns the arguments of `Trainer.fit` for the training set.
-
-    In interleaved training, a part of it is held out for the secondary loss.
-    """
+    """Returns the arguments of `Trainer.fit` for the training set."""
     batch_size = _micro_batch(config)
     parts, arguments = {"dataset": dataset}, {}
     if config.interleaved.enabled:
@@ -48,11 +45,8 @@ def evaluation_input(config, dataset):
 
 
 def training_images(config, dataset):
-    """Returns at most 50,000 training images as they are, for the train ECE.
-
-    Not if nothing is trained: there may be no training set.
-    """
-    if not config.epochs:
+    """Returns at most 50,000 training images as they are, for the train ECE."""
+    if not config.epochs:  # There may be no training set.
         return {}
     batch_size = _micro_batch(config)
     batches = dataset.eval_input("train", batch_size)
@@ -101,10 +95,7 @@ def model(config, dataset, init_from=None):
 
 
 def loss(config, parts=None):
-    """Returns the `CompositeLoss` of both parts, or of those that are named.
-
-    In interleaved training it is the primary loss alone.
-    """
+    """Returns the `CompositeLoss` of an epoch, or of the named parts."""
     if parts is None:
         interleaved = config.interleaved.enabled
         parts = ["primary"] if interleaved else ["primary", "secondary"]

@@ -155,10 +155,7 @@ def _read_run(folder, config, calibrators):
 def _setting_names(configs):
     """Returns the name of the setting of every run.
 
-    A setting is a configuration without the seed, the objective with its
-    hyperparameters, and options that do not change the trained network. Its
-    name is data set, network, training split, epochs and batch size, and, if
-    several settings share these, the options by which they differ.
+    If several settings have one name, it ends with what they differ by.
     """
     names, shared = [], []
     for config in configs:

@@ -180,26 +180,19 @@ def with_objective(config, name):
 
 
 def expand_objectives(names, data):
-    """Returns objectives; `paper` is those of the paper's table of results.
-
-    On CIFAR, where NLL memorises the training set, the paper trains its soft
-    calibration objectives on a held-out part.
-    """
+    """Returns objectives; `paper` is those of the paper's table of results."""
     if list(names) != ["paper"]:
         return list(names)
     primaries = ["nll"] if data == "imagenet" else ["nll", "focal", "mse"]
     secondaries = ("", "+mmce", "+avuc", "+avuc_gs", "+sb_ece", "+s_avuc")
     names = [primary + other for primary in primaries for other in secondaries]
+    # On CIFAR, NLL memorises the training set: the paper holds a part out.
     memorised = () if data == "imagenet" else ("nll+sb_ece", "nll+s_avuc")
     return [n + INTERLEAVED if n in memorised else n for n in names]
 
 
 def read_tuned(path, data):
-    """Returns the settings that tuning has found on a data set, by objective.
-
-    `path` is a `best.json`, a folder that contains such files, at any depth, or
-    a JSON file such as `{"focal+sb_ece": {"loss.beta": 0.3}}`.
-    """
+    """Returns tuned settings by objective, of a JSON file or of a folder."""
     path = files.as_path(path)
     paths = [path]
     if path.is_dir():

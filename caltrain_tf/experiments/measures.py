@@ -58,11 +58,7 @@ def measure(logits, labels, names=tuple(_METRICS)):
 
 
 def final_results(test, calibrators, train=None):
-    """Returns the contents of `results.json`.
-
-    `test` and `train` are `(logits, labels)`, the latter of training images
-    without augmentation.
-    """
+    """Returns the contents of `results.json` from `(logits, labels)`."""
     logits, labels = test
     results = measure(logits, labels)
     if train is not None:

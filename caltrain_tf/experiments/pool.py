@@ -72,11 +72,7 @@ class _Pool:
 
 
 class LocalPool(_Pool):
-    """Executes runs on this machine, `parallel` at a time.
-
-    CPU threads and GPUs are divided among the runs; if there are fewer GPUs
-    than runs at a time, these share GPUs.
-    """
+    """Executes `parallel` runs at a time, which share CPU threads and GPUs."""
 
     def __init__(self, root, parallel=1):
         self._root = root
@@ -141,11 +137,7 @@ class RayPool(_Pool):
 
 
 def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
-    """Executes the commands of a run and returns its `Outcome`.
-
-    `wanted_signal()` returns a signal that the processes are to be sent, or
-    None. They start in the folder `cwd`.
-    """
+    """Executes the commands of a run, and returns its `Outcome`."""
     start, failure = time.monotonic(), ""
     # Files in a bucket cannot be appended to.
     remote = "://" in run.folder
