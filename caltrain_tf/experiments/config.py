@@ -197,8 +197,11 @@ def read_tuned(path, data):
     paths = [path]
     if path.is_dir():
         paths = [folder / BEST for folder in find(path, BEST)]
-        if not paths:
-            raise ValueError(f"--tuned: no {BEST} in {os.fspath(path)!r}")
+    if not paths or not paths[0].exists():
+        raise ValueError(
+            f"--tuned must be a JSON file, or a folder that contains {BEST}. "
+            f"Received: {os.fspath(path)!r}"
+        )
     tuned = {}
     for file in paths:
         best = json.loads(file.read_text())

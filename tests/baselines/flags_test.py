@@ -138,7 +138,7 @@ def folder(tmp_path_factory):
             "Received: primary='focl'",
         ),
         ("study.py", "--seeds=a --output_dir={}/s", "--seeds=a"),
-        ("study.py", "--tuned={}/no --output_dir={}/s", "No such file or dir"),
+        ("study.py", "--tuned={}/no --output_dir={}/s", "--tuned must be a"),
         ("shift_benchmark.py", "--run_dir={}", "must be the folder"),
         ("shift_benchmark.py", "--run_dir={} --severities=x", "--severities"),
         ("calibrate.py", "", "Pass either --run_dir or --outputs"),

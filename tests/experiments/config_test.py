@@ -173,7 +173,7 @@ def test_what_tuning_leaves_behind(tmp_path):
     with pytest.raises(ValueError, match="nll again in .*d/best.json"):
         read_tuned(tmp_path, "digits")
     (tmp_path / "e").mkdir()
-    with pytest.raises(ValueError, match="no best.json in"):
+    with pytest.raises(ValueError, match="contains best.json"):
         read_tuned(tmp_path / "e", "digits")
 
 
