@@ -148,6 +148,7 @@ def _norm_relu(x, norm, relu):
 
 
 def _logits(x, num_classes, *, kernel_initializer):
+    checks.count("num_classes", num_classes)
     # In float32 under any dtype policy: a bfloat16 logit has 8 bits, so
     # different confidences close to 1 would be rounded to the same value
     # before a calibration loss sees them.

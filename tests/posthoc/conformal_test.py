@@ -292,7 +292,7 @@ def test_extended_models_return_sets_of_every_shape(tmp_path):
         logits = logits.astype("float32")
         conformal.fit(logits, labels)
         inputs = keras.Input(logits.shape[1:])
-        outputs = inputs
+        outputs = keras.layers.Identity()(inputs)
         if conformal.from_probs:
             outputs = keras.layers.Softmax()(keras.ops.log(inputs))
         model = conformal.append_to(keras.Model(inputs, outputs))
@@ -315,7 +315,9 @@ def test_extended_models_return_sets_of_every_shape(tmp_path):
 def test_a_random_model_survives_a_keras_file(tmp_path):
     conformal = ct.posthoc.ConformalSets("aps").fit(LOGITS, LABELS)
     inputs = keras.Input((5,))
-    model = conformal.append_to(keras.Model(inputs, inputs))
+    model = conformal.append_to(
+        keras.Model(inputs, keras.layers.Identity()(inputs))
+    )
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     sets = np.asarray(loaded(LOGITS))

@@ -215,7 +215,7 @@ def test_append_to_and_layers_take_every_shape(make):
         predictions = predictions.astype(np.float32)
         calibrator.fit(predictions, labels)
         inputs = keras.Input(predictions.shape[1:])
-        model = keras.Model(inputs, inputs)
+        model = keras.Model(inputs, keras.layers.Identity()(inputs))
         for probabilities, expected in (
             (False, calibrator.transform(predictions)),
             (True, calibrator.predict_proba(predictions)),
