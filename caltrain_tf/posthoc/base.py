@@ -286,13 +286,9 @@ def to_logits(predictions, from_probs):
 def arrays_of(examples, from_probs):
     """Logits `(n, K)`, labels `(n,)`, and weights `(n,)` that sum to 1."""
     predictions, labels = examples.whole()
-    weights = weights_of(examples, len(labels))
+    weights = examples.weight
+    weights = np.ones(len(labels)) if weights is None else weights
     return to_logits(predictions, from_probs), labels, weights / weights.sum()
-
-
-def weights_of(examples, count):
-    """Weights `(n,)` of those that count."""
-    return np.ones(count) if examples.weight is None else examples.weight
 
 
 def number_or_none(name, value):
@@ -315,7 +311,11 @@ def folds(labels, num_folds, seed=0):
 
 def read_state(state, classes):
     """The object of a `_state`, of one of the classes by name."""
-    calibrator = classes[state["class"]](**state["options"])
+    kind, options = classes[state["class"]], dict(state["options"])
+    # Other versions have other options, which only a fit needs.
+    for name in options.keys() - kind().get_params().keys():
+        del options[name]
+    calibrator = kind(**options)
     calibrator._restore(state["fitted"])
     return calibrator
 

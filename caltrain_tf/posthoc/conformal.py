@@ -1,7 +1,6 @@
 """Conformal prediction sets, which hold the label with a given probability."""
 
-import collections
-import hashlib
+import zlib
 
 import numpy as np
 from scipy.special import softmax
@@ -43,8 +42,9 @@ class ConformalSets(base.PostHoc):
         lam: The penalty of each further class, at least 0, for `"raps"`.
         randomized: Whether to randomize the scores of `"aps"` and `"raps"`.
             Otherwise sets are deterministic, and larger for confident networks.
-        seed: Seed of the random numbers. In `predict_set` u depends only on it
-            and on the predictions; the layer draws new ones in each call.
+        seed: Seed of the random numbers. Those of a call of `predict_set`
+            depend only on it and on the predictions; the layer draws new ones
+            in each call.
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
@@ -107,7 +107,11 @@ class ConformalSets(base.PostHoc):
         logits = base.to_logits(predictions, self.from_probs)
         fit, probs = self._fit_of_classes(logits, lam)
         if self._is_randomized():
-            fit += uniform_of_rows(predictions, self.seed)[:, None] * probs
+            # Calls with one example each must have different numbers. The sum
+            # makes 0 of -0.
+            content = zlib.crc32(np.ascontiguousarray(predictions + 0))
+            generator = np.random.default_rng([self.seed, 1, content])
+            fit += generator.random((len(fit), 1)) * probs
         return (fit >= bound).reshape(*examples.shape, -1)
 
     def append_to(self, model):
@@ -158,21 +162,6 @@ class ConformalSets(base.PostHoc):
         return layers.ConformalSet(
             self.threshold_, name="conformal_set", **options
         )
-
-
-def uniform_of_rows(predictions, seed):
-    """A number in [0, 1) for each row, made of its contents and the seed."""
-    # float32 and no -0, so that the type and the sign of 0 do not matter.
-    rows = np.ascontiguousarray(predictions, np.float32) + 0
-    seen, numbers = collections.Counter(), np.empty(len(rows))
-    for index, row in enumerate(rows):
-        content = row.tobytes()
-        salt = f"{seed} {seen[content]}".encode()
-        digest = hashlib.blake2b(content + salt, digest_size=8).digest()
-        # The 53 bits of a float64.
-        numbers[index] = (int.from_bytes(digest) >> 11) * 2.0**-53
-        seen[content] += 1  # Equal rows of a batch have different numbers.
-    return numbers
 
 
 def conformal_quantile(scores, weights, alpha):

@@ -21,8 +21,8 @@ OBJECTIVES = ("nll", "sb_ece", "hb_ece")
 LOWEST, HIGHEST = -81.0, 81.0
 # How far from the most likely log b a calibration error is computed.
 WIDEST = 12.0
-# The smallest bin mass that is divided by, as in `losses.sb_ece`.
-SMALLEST_MASS = 1e-5
+# The temperature of soft bins, and the smallest bin mass that is divided by.
+SOFTNESS, SMALLEST_MASS = 0.01, 1e-5
 # Uniform predictions alone are ties, which have no predicted class.
 NOT_UNIFORM = 1e-4
 
@@ -33,11 +33,9 @@ class TemperatureScaling(base.Calibrator):
     The temperature minimises the objective on the given data:
 
     - `"nll"`: the negative log-likelihood (TS).
-    - `"sb_ece"`: SB-ECE^2 + likelihood_weight x NLL, with the soft-binned
-      calibration error in the l2 norm (TS-SB-ECE). `binning="bin"` (equation
-      11 of the paper) is what the hard-binned error measures; `"label"`
-      (equation 12) also counts the spread of confidences within a bin, and
-      prefers temperatures that are too small.
+    - `"sb_ece"`: SB-ECE^2 + likelihood_weight x NLL (TS-SB-ECE), with the
+      soft-binned error of equation 11 of the paper: `losses.sb_ece` with
+      `binning="bin"`, in the l2 norm and with a temperature of 0.01.
     - `"hb_ece"`: the hard-binned error, l2 over bins of equal mass (TS-HB-ECE).
 
     On a few hundred examples the minimum of SB-ECE alone is mostly chance; the
@@ -48,8 +46,6 @@ class TemperatureScaling(base.Calibrator):
     Args:
         objective: One of the above.
         num_bins: Number of bins, for `"sb_ece"` and `"hb_ece"`.
-        binning: `"bin"` or `"label"`, for `"sb_ece"`.
-        soft_temperature: Softness of the bins, for `"sb_ece"`.
         likelihood_weight: Weight >= 0 of the NLL beside the squared error. By
             default 2 num_bins / N for `"sb_ece"`, with the effective N of
             weighted examples, and 0 for `"hb_ece"`.
@@ -83,8 +79,6 @@ class TemperatureScaling(base.Calibrator):
         objective="nll",
         *,
         num_bins=15,
-        binning="bin",
-        soft_temperature=0.01,
         likelihood_weight=None,
         from_probs=False,
         multi_label=False,
@@ -93,10 +87,6 @@ class TemperatureScaling(base.Calibrator):
         super().__init__(from_probs, multi_label, ignore_class)
         self.objective = checks.choice("objective", objective, OBJECTIVES)
         self.num_bins = checks.count("num_bins", num_bins)
-        self.binning = checks.choice("binning", binning, ("bin", "label"))
-        self.soft_temperature = checks.number(
-            "soft_temperature", soft_temperature, low=0
-        )
         self.likelihood_weight = base.number_or_none(
             "likelihood_weight", likelihood_weight
         )
@@ -144,8 +134,9 @@ class TemperatureScaling(base.Calibrator):
                 raise ValueError(f"In batch {number}: {error}") from error
             if len(ids):
                 sizes.add(predictions.shape[1])
-                logits = base.to_logits(predictions, self.from_probs)
-                yield logits, ids, base.weights_of(examples, len(ids))
+                weights = examples.weight
+                weights = np.ones(len(ids)) if weights is None else weights
+                yield base.to_logits(predictions, self.from_probs), ids, weights
         if len(sizes) != 1:
             raise ValueError(
                 "`logits` must hold at least one batch with an example that "
@@ -176,8 +167,7 @@ class TemperatureScaling(base.Calibrator):
                 error = binned.calibration_error(outcomes, None, self.num_bins)
                 factor = 0.0
             else:
-                bins = self.num_bins, self.soft_temperature, self.binning
-                error = soft_binned_error(*outcomes, *bins)
+                error = soft_binned_error(*outcomes, self.num_bins)
                 factor = 2 * self.num_bins / effective_count(weight)
             if self.likelihood_weight is not None:
                 factor = self.likelihood_weight
@@ -377,27 +367,17 @@ def predict(read, position):
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
-def soft_binned_error(
-    confidence, correct, weight, num_bins, temperature, binning
-):
+def soft_binned_error(confidence, correct, weight, num_bins):
     """SB-ECE in the l2 norm over soft bins on [0, 1]; see `losses.sb_ece`."""
     centres = (np.arange(num_bins) + 0.5) / num_bins
     weight = weight * (len(weight) / weight.sum())
-    columns = weight * np.stack(
-        [np.ones_like(confidence), confidence, correct, confidence**2]
-    )
+    columns = np.stack([weight, weight * (confidence - correct)])
 
     def block(i, j):
         distances = confidence[i:j, None] - centres
-        return columns[:, i:j] @ softmax(-(distances**2) / temperature, axis=1)
+        return columns[:, i:j] @ softmax(-(distances**2) / SOFTNESS, axis=1)
 
     parts = inputs.map_blocks(block, len(confidence), 8 * num_bins)
-    mass, confidences, hits, squares = np.sum(parts, axis=0)
-    accuracy = hits / np.maximum(mass, SMALLEST_MASS)
-    if binning == "bin":
-        mean = confidences / np.maximum(mass, SMALLEST_MASS)
-        error = mass @ (accuracy - mean) ** 2
-    else:
-        # The sum of u (A - c)^2, with memberships u and confidences c.
-        error = accuracy @ (accuracy * mass - 2 * confidences) + squares.sum()
-    return np.sqrt(max(error, 0.0) / len(confidence))
+    mass, gaps = np.sum(parts, axis=0)
+    error = mass @ (gaps / np.maximum(mass, SMALLEST_MASS)) ** 2
+    return np.sqrt(error / len(confidence))

@@ -74,13 +74,7 @@ def test_use_names_the_argument_and_the_row(fitted, case):
 BAD_OPTIONS = [
     (ct.posthoc.TemperatureScaling, {"objective": "mse"}, "`objective`"),
     (ct.posthoc.TemperatureScaling, {"num_bins": 0}, "`num_bins`"),
-    (ct.posthoc.TemperatureScaling, {"binning": "soft"}, "`binning`"),
     (ct.posthoc.TemperatureScaling, {"ignore_class": 0.5}, "`ignore_class`"),
-    (
-        ct.posthoc.TemperatureScaling,
-        {"soft_temperature": 0.0},
-        "`soft_temperature`",
-    ),
     (
         ct.posthoc.TemperatureScaling,
         {"likelihood_weight": -1},

@@ -23,7 +23,7 @@ def test_numpy_options_can_be_saved_and_the_file_has_the_usual_mode(tmp_path):
     scaler = ct.posthoc.TemperatureScaling(
         "sb_ece",
         num_bins=np.int64(15),
-        soft_temperature=np.float32(0.01),
+        likelihood_weight=np.float32(0.5),
         multi_label=np.bool_(False),
     )
     scaler.fit(np.array([[3.0, 0.0], [1.0, 0.0]] * 2), [0, 0, 0, 1])
@@ -45,7 +45,6 @@ def change(path, **values):
         ({"format": "pickle"}, "pickle.*should be"),
         ({"class": "IsotonicScaling"}, "IsotonicScaling"),
         ({"options": {"objective": "mse"}}, "`objective`"),
-        ({"options": {"colour": 1}}, "colour"),
         ({"class": "VectorScaling", "options": {}}, "scale_"),
         ({"fitted": [1.0, 2]}, "`path` must"),
         (fitted(temperature_="hot"), "hot"),
@@ -55,6 +54,11 @@ def test_wrong_content_is_a_clear_error(path, values, message):
     change(path, **values)
     with pytest.raises(ValueError, match=message):
         ct.posthoc.load(path)
+
+
+def test_options_of_earlier_versions_are_left_out(path):
+    change(path, options={"num_bins": 10, "binning": "bin"})
+    assert ct.posthoc.load(path).num_bins == 10
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import stats
 from sklearn.base import clone
 
 import caltrain_tf as ct
 from caltrain_tf.posthoc.base import Calibrator
-from caltrain_tf.posthoc.conformal import (
-    METHODS,
-    conformal_quantile,
-    uniform_of_rows,
-)
+from caltrain_tf.posthoc.conformal import METHODS, conformal_quantile
 from tests.posthoc.data import calibrated, softmax
 
 # Sets and thresholds of TorchCP 1.2.1, for which `torch.rand` was replaced by
@@ -38,12 +33,8 @@ def method(request):
     "case", ["thr", "aps", "raps", "aps_randomized", "raps_randomized"]
 )
 def test_sets_are_those_of_torchcp(case, alpha, monkeypatch):
-    monkeypatch.setattr(
-        "caltrain_tf.posthoc.conformal.uniform_of_rows",
-        lambda values, seed: np.random.default_rng([seed, 1]).random(
-            len(values)
-        ),
-    )
+    # Then the numbers are those of `np.random.default_rng([0, 1])`.
+    monkeypatch.setattr("zlib.crc32", lambda content: 0)
     name, _, randomized = case.partition("_")
     conformal = ct.posthoc.ConformalSets(
         name, alpha, k_reg=2, lam=0.05, randomized=bool(randomized)
@@ -121,22 +112,6 @@ def test_seeds_and_streams_of_chance():
     assert np.any(sets != other.predict_set(LOGITS))
 
 
-def test_numbers_of_rows_are_uniform_and_belong_to_the_rows():
-    values = np.random.default_rng(0).normal(size=(4000, 3)).astype("float32")
-    numbers = uniform_of_rows(values, 0)
-    assert stats.kstest(numbers, "uniform").pvalue > 0.01
-    assert abs(np.corrcoef(numbers, values[:, 0])[0, 1]) < 0.05
-    order = np.random.default_rng(1).permutation(4000)
-    np.testing.assert_array_equal(
-        uniform_of_rows(values[order].astype("float64"), 0), numbers[order]
-    )
-    other = uniform_of_rows(values, 1)
-    assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.05
-    # Equal rows have different numbers.
-    numbers = uniform_of_rows(np.zeros((4000, 3)), 0)
-    assert stats.kstest(numbers, "uniform").pvalue > 0.01
-
-
 @pytest.mark.parametrize("name", ["aps", "raps"])
 @pytest.mark.parametrize("seed", [0, 25])
 def test_single_examples_are_covered_as_often_as_promised(name, seed):
@@ -145,10 +120,10 @@ def test_single_examples_are_covered_as_often_as_promised(name, seed):
     conformal.fit(logits[:2000], labels[:2000])
     together = conformal.predict_set(logits[2000:])
     alone = [conformal.predict_set(row[None])[0] for row in logits[2000:]]
-    np.testing.assert_array_equal(alone, together)
-    # Deviations of 0.9% and 0.7% of the two parts.
-    coverage = ct.metrics.coverage(together, labels[2000:])
-    assert coverage == pytest.approx(0.9, abs=0.04)
+    for sets in (np.array(alone), together):
+        # Deviations of 0.9% and 0.7% of the two parts.
+        coverage = ct.metrics.coverage(sets, labels[2000:])
+        assert coverage == pytest.approx(0.9, abs=0.04)
 
 
 @pytest.mark.parametrize("probs", [[0.8, 0.6, 0.4], [0.8, 0.6, 0.7]])

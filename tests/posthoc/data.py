@@ -26,15 +26,13 @@ def softmax(logits):
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def soft_binned_error(probs, labels, binning, temperature=0.01, num_bins=15):
-    """Equations 11 and 12 of the paper in the l2 norm, naively in float64."""
+def soft_binned_error(probs, labels, num_bins=15):
+    """Equation 11 of the paper in the l2 norm, naively in float64."""
     confidence = probs.max(axis=1)[:, None]
     correct = (probs.argmax(axis=1) == labels)[:, None]
     centres = (np.arange(num_bins) + 0.5) / num_bins
-    member = softmax(-((confidence - centres) ** 2) / temperature)
+    member = softmax(-((confidence - centres) ** 2) / 0.01)
     mass = np.maximum(member.sum(axis=0), 1e-5)
     accuracy = (member * correct).sum(axis=0) / mass
-    if binning == "bin":
-        gap = accuracy - (member * confidence).sum(axis=0) / mass
-        return np.sqrt(np.sum(mass * gap**2) / len(probs))
-    return np.sqrt(np.sum(member * (accuracy - confidence) ** 2) / len(probs))
+    gap = accuracy - (member * confidence).sum(axis=0) / mass
+    return np.sqrt(np.sum(mass * gap**2) / len(probs))
