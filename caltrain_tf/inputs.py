@@ -167,6 +167,8 @@ def standardize(
     y_true = _to_tensor("y_true", y_true)
     y_pred = _to_tensor("y_pred", y_pred)
     is_float16 = keras.backend.standardize_dtype(y_pred.dtype) == "float16"
+    smallest = SMALLEST_PROBABILITY
+    smallest = SMALLEST_FLOAT16_PROBABILITY if is_float16 else smallest
     y_true, y_pred = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
     groups = None
     if num_groups is not None:
@@ -243,21 +245,9 @@ def standardize(
     if num_classes == 1:
         given = (ops.expand_dims(labels, -1), predictions)
         predictions = _two_classes(ops, predictions, from_logits)
-    return Batch(
-        labels=labels,
-        predictions=predictions,
-        weight=scaled,
-        sample_weight=weight,
-        mask=mask,
-        given=given,
-        shape=shape,
-        from_logits=from_logits,
-        cross_replica=cross_replica,
-        smallest=(
-            SMALLEST_FLOAT16_PROBABILITY if is_float16 else SMALLEST_PROBABILITY
-        ),
-        groups=groups,
-    )
+    tensors = labels, predictions, scaled, weight, mask, given
+    options = from_logits, cross_replica, smallest
+    return Batch(*tensors, shape, *options, groups)
 
 
 def as_logits(predictions, from_probs, multi_label):
@@ -484,7 +474,7 @@ class Examples(NamedTuple):
     weight: Any  # `(n,)`, float64; None if all are 1.
     from_logits: bool
     shape: tuple  # The shape `(...)` of the examples that were given.
-    counts: Any  # Which of these count; None if all do.
+    counts: np.ndarray  # Which of these count, booleans.
 
     def map(self, function):
         """Joins the arrays `(m,)` of `function(block, labels)` of all blocks.
@@ -497,7 +487,8 @@ class Examples(NamedTuple):
             part = self._replace(predictions=self.predictions[start:stop])
             return function(part.whole()[0], self.labels[start:stop])
 
-        parts = _map_rows(of_block, self.predictions)
+        row_bytes = self.predictions[:1].nbytes
+        parts = map_blocks(of_block, len(self.labels), row_bytes)
         return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
     def whole(self):
@@ -549,60 +540,59 @@ def read(
         is_probs = name != "logits"
         checks.warn(_PROBABILITIES.format(name) if is_probs else _LOGITS)
     if labels is None and ignore_class is None and not needs_labels:
-        ids, counts = np.zeros(len(probs), np.int64), None
+        ids, counts = np.zeros(len(probs), np.int64), np.ones(len(probs), bool)
     else:
         ids, counts = _read_labels(labels, shape, probs.shape[1], ignore_class)
     weight = None
     if sample_weight is not None:
-        weight = _read_weight(sample_weight, shape)
-        counts = weight > 0 if counts is None else counts & (weight > 0)
-    if counts is not None and counts.all():
-        counts = None
-    if counts is not None:
-        if not counts.any() and not may_be_empty:
-            raise ValueError(
-                "`sample_weight` and `ignore_class` must leave an example that "
-                f"counts. Received: {len(counts)} examples, none of which does"
-            )
+        weight = checks.as_array("sample_weight", sample_weight)
+        weight = flatten_weight(np, "sample_weight", weight, shape)
+        valid = _are_weights(weight)
+        _require_now(valid, _WEIGHTS, "sample_weight", weight, shape)
+        counts = counts & (weight > 0)
+        weight = weight[counts].astype(np.float64)
+        weight = None if np.all(weight == 1) else weight
+    if not counts.any() and not may_be_empty:
+        raise ValueError(
+            "`sample_weight` and `ignore_class` must leave an example that "
+            f"counts. Received: {len(counts)} examples, none of which does"
+        )
+    if not counts.all():
         probs, ids = probs[counts], ids[counts]
-        weight = None if weight is None else weight[counts]
-    if weight is not None and np.all(weight == 1):
-        weight = None
-    _map_rows(
-        lambda start, stop: _check_rows(
-            name, probs[start:stop], from_logits, start, counts, shape
-        ),
-        probs,
-    )
+    _check_rows(name, probs, from_logits, shape, counts)
     return Examples(probs, ids, weight, from_logits, shape, counts)
 
 
-def _check_rows(name, rows, from_logits, start, counts, shape):
-    """Raises an error that names the first invalid row of a block."""
-    if from_logits:
-        expected = "finite values"
-        valid = np.isfinite(rows).all(axis=1)
-    else:
+def _check_rows(name, probs, from_logits, shape, counts):
+    """Raises an error that names the first invalid row of those that count."""
+    expected = "finite values"
+    if not from_logits:
         expected = (
             "probabilities in [0, 1] that sum to 1 within "
             f"{checks.SUM_TOLERANCE:g}. If they are logits, pass "
             "`from_logits=True` (a calibrator: `from_probs=False`)"
         )
-        # All comparisons with NaN are false.
-        valid = rows.min(axis=1) >= -checks.ROUNDING
-        valid &= rows.max(axis=1) <= 1 + checks.ROUNDING
-        if rows.shape[1] > 1:
-            valid &= np.abs(rows.sum(axis=1) - 1) <= checks.SUM_TOLERANCE
-    if not valid.all():
-        first = int(np.argmin(valid))
-        row, place = rows[first].astype(np.float64), start + first
-        if counts is not None:
-            place = np.flatnonzero(counts)[place]
-        raise ValueError(
-            f"`{name}` must hold {expected}. Received: {name}"
-            f"[{_index(place, shape)}] from {row.min():g} to {row.max():g}, "
-            f"summing to {row.sum():g}"
-        )
+
+    def of_block(start, stop):
+        rows = probs[start:stop]
+        if from_logits:
+            valid = np.isfinite(rows).all(axis=1)
+        else:
+            # All comparisons with NaN are false.
+            valid = rows.min(axis=1) >= -checks.ROUNDING
+            valid &= rows.max(axis=1) <= 1 + checks.ROUNDING
+            if rows.shape[1] > 1:
+                valid &= np.abs(rows.sum(axis=1) - 1) <= checks.SUM_TOLERANCE
+        if not valid.all():
+            first = start + int(np.argmin(valid))
+            place = _index(np.flatnonzero(counts)[first], shape)
+            row = probs[first].astype(np.float64)
+            raise ValueError(
+                f"`{name}` must hold {expected}. Received: {name}[{place}] "
+                f"from {row.min():g} to {row.max():g}, summing to {row.sum():g}"
+            )
+
+    map_blocks(of_block, len(probs), probs[:1].nbytes)
 
 
 class Outcomes(NamedTuple):
@@ -639,13 +629,13 @@ def top_labels(probs, *args, **kwargs):
     return Outcomes(*examples.map(of_block), examples.weight)
 
 
-def map_blocks(function, num_rows, row_bytes, block_bytes=None):
+def map_blocks(function, num_rows, row_bytes):
     """Lists `function(start, stop)` of consecutive ranges of rows, by threads.
 
-    A block has as many rows of `row_bytes` as `block_bytes` hold. If several
-    calls raise an error, that of the first block is raised.
+    A block has as many rows as `BLOCK_BYTES` hold. If several calls raise an
+    error, that of the first block is raised.
     """
-    rows = max(1, (block_bytes or BLOCK_BYTES) // max(1, row_bytes))
+    rows = max(1, BLOCK_BYTES // max(1, row_bytes))
     starts = range(0, num_rows, rows)
 
     def of_block(start):
@@ -656,11 +646,6 @@ def map_blocks(function, num_rows, row_bytes, block_bytes=None):
         return [of_block(start) for start in starts]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(of_block, starts))
-
-
-def _map_rows(function, array):
-    """`map_blocks` of the rows of an array."""
-    return map_blocks(function, len(array), array[:1].nbytes)
 
 
 def available_cores():
@@ -683,19 +668,20 @@ def shift_logits(logits):
 
 
 def _read_labels(labels, shape, num_classes, ignore_class):
-    """Class ids `(n,)`, and whether each counts, `(n,)`; None if all do."""
+    """Class ids `(n,)`, and whether each counts, `(n,)`."""
     labels = checks.as_array("labels", labels)
     labels = _flatten_labels(
         np, "labels", labels, shape, num_classes, ignore_class
     )
-    counts = None if ignore_class is None else labels != ignore_class
+    counts = np.ones(len(labels), bool)
+    if ignore_class is not None:
+        counts = labels != ignore_class
+        labels = np.where(counts, labels, 0)
     if labels.ndim == 1:
         num_classes = max(num_classes, 2)
         expected = f"class ids from 0 to {num_classes - 1}"
         with np.errstate(invalid="ignore"):
             valid = _are_ids(labels, num_classes)
-        if counts is not None:
-            valid |= ~counts
     else:
         expected = (
             "one-hot rows, or class ids. If rows hold any number of labels, "
@@ -705,21 +691,8 @@ def _read_labels(labels, shape, num_classes, ignore_class):
         valid &= labels.max(axis=1) == 1
     problem = f"`labels` must hold {expected}."
     _require_now(valid, problem, "labels", labels, shape)
-    if labels.ndim == 2:
-        return np.argmax(labels, axis=1), None
-    if counts is not None:
-        labels = np.where(counts, labels, 0)
-    is_signed = labels.dtype.kind == "i"
-    return labels if is_signed else labels.astype(np.int64), counts
-
-
-def _read_weight(sample_weight, shape):
-    """Weights `(n,)`, float64."""
-    weight = checks.as_array("sample_weight", sample_weight)
-    weight = flatten_weight(np, "sample_weight", weight, shape)
-    valid = _are_weights(weight)
-    _require_now(valid, _WEIGHTS, "sample_weight", weight, shape)
-    return weight.astype(np.float64)
+    ids = np.argmax(labels, axis=1) if labels.ndim == 2 else labels
+    return ids if ids.dtype.kind == "i" else ids.astype(np.int64), counts
 
 
 def _index(row, shape):

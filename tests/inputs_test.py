@@ -128,14 +128,15 @@ def test_names_the_first_bad_row_of_many(monkeypatch):
 @pytest.mark.parametrize("cores", [1, 4])
 def test_blocks_cover_every_row_once_and_in_order(cores, monkeypatch):
     monkeypatch.setattr(inputs, "available_cores", lambda: cores)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", 8)
 
     def rows(start, stop):
         return list(range(start, stop))
 
     for count in (1, 7, 8, 9, 1000):
-        ranges = inputs.map_blocks(rows, count, 1, block_bytes=8)
+        ranges = inputs.map_blocks(rows, count, 1)
         assert np.concatenate(ranges).tolist() == list(range(count))
-    assert inputs.map_blocks(rows, 3, 100, block_bytes=8) == [[0], [1], [2]]
+    assert inputs.map_blocks(rows, 3, 100) == [[0], [1], [2]]
 
     def fail_late(start, stop):
         if start >= 500:
@@ -143,7 +144,7 @@ def test_blocks_cover_every_row_once_and_in_order(cores, monkeypatch):
 
     for _ in range(5):
         with pytest.raises(ValueError, match="^row 500$"):
-            inputs.map_blocks(fail_late, 1000, 1, block_bytes=1)
+            inputs.map_blocks(fail_late, 1000, 8)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -363,9 +363,9 @@ def marginal_calibration_error(
             return 0.0
         return calibration_error(outcomes, None, num_bins, norm, binning)
 
-    errors = np.array(
-        inputs.map_blocks(of_class, probs.shape[1], 1, block_bytes=1)
-    )
+    # A block for each class.
+    errors = inputs.map_blocks(of_class, probs.shape[1], inputs.BLOCK_BYTES)
+    errors = np.array(errors)
     if norm == math.inf:
         return float(errors.max())
     powers = errors**norm

@@ -256,8 +256,7 @@ def rows_of_groups(examples, groups):
         )
     groups = np.asarray(groups)
     groups = inputs.flatten_weight(np, "groups", groups, examples.shape)
-    if examples.counts is not None:
-        groups = groups[examples.counts]
+    groups = groups[examples.counts]
     rows = {}
     try:
         for row, group in enumerate(groups.tolist()):
