@@ -1,18 +1,6 @@
-r"""The reports and metrics of robustness_metrics, and runs in its scripts.
+"""The reports and metrics of robustness_metrics, and runs in its scripts.
 
-robustness_metrics is on no registry; the guide on shift says how to install it.
-The shift benchmark writes `robustness_metrics.json` through its metrics and
-reports where it is installed, and computes the same keys itself otherwise.
-
-Its scripts take a Python file with a function `create`. One import in such a
-file is enough, followed by the command; `TFDS_DATA_DIR` is the folder of
-TensorFlow Datasets:
-
-    from caltrain_tf.experiments.robustness_metrics import create
-
-    python -m robustness_metrics.bin.compute_report --model_path=that_file.py \
-        --model_args="run_dir='runs/focal',calibrator='ts'" \
-        --report="cifar10_variants"
+Its keys are computed without it where it is not installed.
 """
 
 import importlib.util
@@ -29,7 +17,6 @@ from caltrain_tf.experiments import experiment, measures
 
 # Of `shift.csv`.
 COLUMNS = ["dataset", "corruption", "severity", "calibrator", "metric", "value"]
-_METRICS = ("accuracy", "nll", "brier", "ece")
 # Mean errors of AlexNet on ImageNet-C, relative to which mCE is defined, and on
 # clean images; Hendrycks and Dietterich, 2019, appendix C.
 _ALEXNET_ERRORS = (
@@ -52,21 +39,17 @@ class Measurements:
         self._rows = []
 
     def add(self, where, logits, labels, ours):
-        """Adds the scaled logits of a set, and values of our own metrics.
-
-        `where` is the data set, the corruption, the severity, the calibrator.
-        """
-        values = {name: ours[name] for name in ("accuracy", "nll", "brier")}
+        """Adds a set: where it is in `shift.csv`, and our metrics of it."""
+        values = {**ours, "caltrain_ece": ours["ece"]}
         if self._package is None:
-            found = measures.measure(logits, labels, ["ece_l1"])
-            values["ece"] = found["ece_l1"]
+            (l1,) = measures.measure(logits, labels, ["ece_l1"]).values()
+            values["ece"] = l1
         else:
             probs = tf.nn.softmax(tf.cast(logits, "float32"))
-            for name in _METRICS:
+            for name in ours:
                 metric = self._package.metrics.get(name, None)
                 metric.add_batch(probs, label=labels)
                 (values[name],) = metric.result().values()
-        values["caltrain_ece"] = ours["ece"]
         self._rows += [(*where, name, float(x)) for name, x in values.items()]
 
     def frame(self):
@@ -98,9 +81,7 @@ class Measurements:
 def robustness_report(rows, is_generated=False):
     """Returns what a report of robustness_metrics says, without that package.
 
-    Keys are `cifar10/ece`, `cifar10_c/ece/mean`, `cifar10_c/ece_ts/std`; for
-    ImageNet also `imagenet_c/mce` and its parts, if `rows` has all published
-    sets.
+    `imagenet_c/mce` and its parts are there if all published sets are.
     """
     rows = _with_names(rows)
     clean = rows[rows["corruption"] == "none"]
@@ -118,10 +99,11 @@ def robustness_report(rows, is_generated=False):
         errors = 1 - accuracy["value"].mean()
         alexnet = pd.Series(_ALEXNET_ERRORS, NAMES)
         above = errors[list(NAMES)] - errors["none"]
-        for key, values in (
-            ("ce", errors[list(NAMES)] / alexnet),
-            ("relative_ce", above / (alexnet - _ALEXNET_CLEAN_ERROR)),
-        ):
+        ratios = {
+            "ce": errors[list(NAMES)] / alexnet,
+            "relative_ce": above / (alexnet - _ALEXNET_CLEAN_ERROR),
+        }
+        for key, values in ratios.items():
             for name, value in values.items():
                 report[f"imagenet_c/{name}/{key}"] = float(value)
             mean = key.replace("ce", "mce")
@@ -145,11 +127,10 @@ def _has_corruption_errors(rows, is_generated):
 
 
 def create(run_dir, calibrator="none", data_dir=None):
-    """Returns a run's network in the form that robustness_metrics takes.
+    """Returns a run's network as robustness_metrics takes it.
 
-    These are `(model, preprocess_fn)`: a function from batched features with
-    `"image"` to probabilities, and a function that resizes the image of
-    features. `calibrator` is `"ts"`, `"ts_sb_ece"` or `"none"`.
+    These are `(model, preprocess_fn)`, functions of features with an `"image"`.
+    `calibrator` is `"ts"`, `"ts_sb_ece"` or `"none"`.
     """
     # It imports this file.
     from caltrain_tf.experiments import shift
@@ -171,10 +152,7 @@ def create(run_dir, calibrator="none", data_dir=None):
 
 
 def as_size(image, shape):
-    """Resizes an image; crops it first if it is of a set of different sizes.
-
-    ImageNet-C is stored as crops of 224 x 224 pixels, ImageNet is not.
-    """
+    """Resizes an image, and crops it first if sizes differ: not ImageNet-C."""
     if image.shape[:2] == shape[:2]:
         return image
     if None in image.shape[:2]:

@@ -33,33 +33,28 @@ COLUMNS = robustness_metrics.COLUMNS
 NONE = "none"
 _NOTE = """\
 ± is one standard error within corruptions (Masson and Loftus): how much one
-calibrator is ahead of another varies by that over corruptions. It is pooled, so
-that all calibrators of a severity share it; how hard a corruption is does not
-count."""
+calibrator is ahead of another varies by that over corruptions."""
 
 
 def find_runs(paths):
     """Returns the folders of finished runs at or below the paths, sorted."""
-    found = set()
-    for path in paths:
-        runs = config.find(path, "config.json", "results.json")
+    found = {p: config.find(p, "config.json", "results.json") for p in paths}
+    for path, runs in found.items():
         if not runs:
             raise ValueError(
                 "--run_dir must be the folder of a finished run, with "
                 "config.json and results.json, or hold such folders. "
                 f"Received: {path!r}"
             )
-        found.update(map(os.fspath, runs))
-    return sorted(found)
+    return sorted({os.fspath(run) for runs in found.values() for run in runs})
 
 
 def load_run(run_dir, data_dir=None, strategy=None):
     """Returns the configuration, the data and the network of a run."""
     settings = config.load(run_dir)
-    data = build.data(settings, data_dir)
     with (strategy or tf.distribute.get_strategy()).scope():
         model = models.load(os.path.join(run_dir, "model.keras"))
-    return settings, data, model
+    return settings, build.data(settings, data_dir), model
 
 
 def evaluate(
@@ -77,10 +72,10 @@ def evaluate(
     strategy=None,
     verbose=False,
 ):
-    """Measures a network on its clean test split and under shift.
+    """Returns measures of the clean test split and under shift: `shift.csv`.
 
-    Temperatures are fitted to the clean calibration split, never to shifted
-    data.
+    The clean test set has the corruption `"none"` and severity 0. Temperatures
+    are fitted to the clean calibration split, never to shifted data.
 
     Args:
         model: A Keras model; of several replicas, made in the strategy's scope.
@@ -88,21 +83,14 @@ def evaluate(
         sets: From `ct.data.shifted_sets`; generated on the fly if None.
         corruptions: Names of corruptions.
         severities: Severities, from 1 to 5.
-        batch_size: Size of the global batch, rounded up to a multiple of the
-            number of replicas.
+        batch_size: Size of the global batch.
         num_examples: Number of first examples of each test set; all if None.
-        predictions_dir: Folder of `calibration.npz`, `test.npz` and
-            `<corruption>_<severity>.npz`. Stored predictions are used again
-            while the sets and `num_examples` are the same.
+        predictions_dir: Folder of predictions, which are used again while the
+            sets and `num_examples` are the same.
         keep_predictions: Whether to store those of corrupted sets.
         report: `robustness_metrics.Measurements` that are made too.
-        strategy: The strategy whose replicas share each batch. With several
-            workers the first one writes, and stored sets are computed again.
+        strategy: The strategy whose replicas share each batch.
         verbose: Whether to show progress.
-
-    Returns:
-        A data frame with the columns of `shift.csv`. The clean test set has the
-        corruption `"none"` and severity 0.
     """
     names = all_corruptions.NAMES + all_corruptions.EXTRA_NAMES
     for name in corruptions:
@@ -203,10 +191,10 @@ def write(run_dir, settings, rows, report, sets):
     values = report.report(sets.is_generated) | logged
     text = json.dumps(values, indent=2, sort_keys=True)
     files.write_text(folder / "robustness_metrics.json", text + "\n")
-    ece = statistics.shift_by_calibrator(rows)
-    accuracy = statistics.shift_by_calibrator(rows, "accuracy")
-    accuracy = accuracy[accuracy["calibrator"] == NONE]
-    for means, metric in ((ece, "ece"), (accuracy, "accuracy")):
+    for metric in ("ece", "accuracy"):
+        means = statistics.shift_by_calibrator(rows, metric)
+        if metric == "accuracy":  # Scaling does not change it.
+            means = means[means["calibrator"] == NONE]
         figure = figures.shift_lines(means, metric, name)
         figures.save(figure, folder / f"shift_{metric}.png")
     # Written last, because it marks the benchmark as finished.

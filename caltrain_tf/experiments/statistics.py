@@ -1,8 +1,6 @@
 """Comparisons of objectives over seeds: means, effect sizes, paired tests.
 
-`results` is a pandas frame with one row per run: `setting` (what the runs
-share), `objective`, `primary`, `secondary` ("" for none), `interleaved`, `seed`
-and any number of metrics.
+`results` and `shift` are frames of the `Rows` of `collect.py`.
 """
 
 import math
@@ -13,13 +11,10 @@ import pandas as pd
 from scipy import stats
 
 # Metrics for which lower is better. A calibrator's name may follow: `ece_ts`.
-_ERRORS = tuple(
-    "ece_ nll_ brier_ ks_error_ mean_sweep_ce_ marginal_ece_".split()
-)
+_ERRORS = ("ece_", "nll_", "brier_", "ks_error_", "mean_sweep_ce_", "marginal_")
 # The accuracy that an objective may give up: "less than 1%" in the paper.
 TOLERANCE = 0.01
-# Different accuracies of a split differ by at least 1e-6; the rounding error of
-# 0.91 - 0.9 is far smaller.
+# That of 0.91 - 0.9 is smaller, a difference of accuracies is larger.
 _ROUNDING = 1e-9
 
 
@@ -33,8 +28,8 @@ def better_sign(metric):
 def masson_loftus_error(values):
     """Returns the standard error of the means of `(subjects, conditions)`.
 
-    How much harder one subject (corruption) is than another does not count
-    (Masson and Loftus, 2003).
+    It does not count how hard a subject, a corruption, is (Masson and Loftus,
+    2003).
     """
     values = np.asarray(values, float)
     if min(values.shape) < 2:
@@ -47,11 +42,7 @@ def masson_loftus_error(values):
 
 
 def cohens_d(treated, baseline):
-    """Returns Cohen's d with the pooled deviation, above 0 if treated is lower.
-
-    >>> round(cohens_d([0.02, 0.03, 0.04], [0.05, 0.06, 0.07]), 4)
-    3.0
-    """
+    """Returns Cohen's d with pooled deviation, above 0 if treated is lower."""
     freedom = len(treated) - 1, len(baseline) - 1
     if min(freedom) < 1:
         return math.nan
@@ -75,11 +66,7 @@ def within_accuracy(accuracies, reference=None):
 
 
 def best_within_accuracy(rows):
-    """Returns the row, a dictionary, that the rule of the paper chooses.
-
-    "We choose the lowest ECE whilst giving up less than 1% accuracy relative to
-    the configuration with the highest accuracy."
-    """
+    """Returns the row of the lowest ECE that gives up less than 1% accuracy."""
     frame = pd.DataFrame(rows)[["ece", "accuracy"]]
     frame = frame[np.isfinite(frame).all(axis=1)]
     frame = frame[within_accuracy(frame["accuracy"])]
@@ -102,11 +89,10 @@ class Summary(NamedTuple):
 def summarize(results, metrics):
     """Returns means and standard errors of one setting, and marks the best.
 
-    The best competes, by giving up less than 1% accuracy against the most
-    accurate primary loss alone (or objective, if there is none), and has
-    several runs. Nothing is marked where an objective might be on either side
-    of the 1%: the standard error of its accuracy exceeds 1%, and its distance
-    from the limit.
+    The best has several runs, and gives up less than 1% accuracy against the
+    most accurate primary loss alone (or objective, if there is none). Nothing
+    is marked where the standard error of an accuracy exceeds 1%, and its
+    distance from that limit.
     """
     metrics = list(dict.fromkeys(("accuracy", *metrics)))
     groups = results.groupby("objective", sort=False)[metrics]
@@ -126,11 +112,10 @@ def summarize(results, metrics):
 
 
 def effect_sizes(results, metric="ece"):
-    """Returns Cohen's `d`, in an error, of every secondary loss.
+    """Returns Cohen's `d` of every secondary loss, against the primary alone.
 
-    It is against the primary loss alone. The paper's figure 1 does not say how
-    it combines data sets and primary losses; the plain mean over these rows
-    gives, for the paper's own table, the order of its caption.
+    The paper's figure 1 does not say how it combines data sets and primary
+    losses; the mean over these rows gives the order of its caption.
     """
     keys = ["setting", "primary", "secondary", "interleaved"]
     groups = results.dropna(subset=metric).groupby(keys, sort=False)[metric]
@@ -144,7 +129,7 @@ def effect_sizes(results, metric="ece"):
 
 
 def gains(results):
-    """Returns `change` of the ECE, what the secondary loss changes in each run.
+    """Returns what the secondary loss of each run changes in the ECE.
 
     `training_gap` is confidence - accuracy of the primary loss alone with the
     same seed, on its training images.
@@ -162,7 +147,6 @@ def gains(results):
 def paired_tests(results, metric="ece"):
     """Returns paired t-tests of secondary losses against the primary alone.
 
-    Runs with the same seed share their initial weights and order of examples.
     `low` and `high` are the 95% interval of the mean `difference`.
     """
     values = results.pivot(index="seed", columns="objective", values=metric)
@@ -184,9 +168,7 @@ def paired_tests(results, metric="ece"):
 
 def common_sets(shift, calibrator="none", metric="ece"):
     """Returns a metric of the sets that all runs have, a column per run."""
-    here = shift[
-        (shift["calibrator"] == calibrator) & (shift["metric"] == metric)
-    ]
+    here = shift.query("calibrator == @calibrator and metric == @metric")
     return here.pivot_table(
         "value", ["severity", "corruption"], ["objective", "seed"], sort=False
     ).dropna()
@@ -207,10 +189,7 @@ def shift_by_objective(shift, calibrator="none", metric="ece"):
 
 
 def shift_by_calibrator(shift, metric="ece"):
-    """Returns `mean` and `error` (Masson and Loftus) over corruptions.
-
-    Rows are severities and calibrators, as in the paper's figures 2 and 9.
-    """
+    """Returns `mean` and `error` over corruptions: paper's figures 2 and 9."""
     cells = shift[shift["metric"] == metric].pivot_table(
         "value", ["severity", "corruption"], "calibrator", sort=False
     )

@@ -20,36 +20,24 @@ FINISHED = ("results.json", "shift.csv")
 
 
 def make_run(name, config, folder, flags=(), shift=None):
-    """Returns a run: training, and the shift benchmark unless `shift` is None.
-
-    `flags` are those of both scripts, such as `--data_dir`; `shift` those of
-    the benchmark alone.
-    """
+    """Returns a run: training, and the shift benchmark with its own flags."""
     if "://" not in folder:
         folder = os.path.abspath(folder)
     kind = "imagenet" if config.data.name == "imagenet" else "cifar"
     commands = [(f"baselines/{kind}/train.py", f"--resume={folder}", *flags)]
     if shift is not None:
-        where = f"--run_dir={folder}"
-        script = "baselines/shift_benchmark.py"
-        commands.append((script, where, *flags, *shift))
+        arguments = f"--run_dir={folder}", *flags, *shift
+        commands.append(("baselines/shift_benchmark.py", *arguments))
     return Run(name, config.to_dict(), folder, tuple(commands))
 
 
 def study_runs(
-    config,
-    objectives,
-    seeds,
-    output_dir,
-    tuned=None,
-    flags=(),
-    shift=None,
+    config, objectives, seeds, output_dir, tuned=None, flags=(), shift=None
 ):
     """Returns the runs of a study, in `<output_dir>/<objective>/seed<k>`.
 
     All objectives of the first seed come first, so that a study that is stopped
-    early still compares all of them. `tuned` are settings of individual
-    objectives from `config.read_tuned`; see `make_run` for the last two.
+    early still compares all of them.
     """
     for what, values in (("objectives", objectives), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):

@@ -1,8 +1,6 @@
 """Hyperparameter tuning as in the paper: one parameter after the other.
 
-A trial is an ordinary run, measured on the calibration split. Results are read
-from the folders of the trials: finished trials are not run again, and failed
-trials are run again the next time.
+A trial is an ordinary run, measured on the calibration split.
 """
 
 import copy
@@ -40,11 +38,9 @@ class Parameter(NamedTuple):
 def search_space(config, data_dir=None):
     """Returns the parameters to tune, in the paper's order.
 
-    The order is: the threshold of the secondary loss, its temperature, its
-    other options, the options of the primary loss, the weight beta of the
-    secondary loss, and the weight decay l2. `config.search` holds the values to
-    try, `config.search.<loss>` those that replace them for a secondary loss;
-    options that neither loss has are ignored.
+    The order is: threshold, temperature and other options of the secondary
+    loss, options of the primary loss, beta, l2. Options of `config.search` that
+    neither loss has are ignored.
     """
     options, secondary, keys = config.loss.options, config.loss.secondary, {}
     for loss in filter(None, (secondary, config.loss.primary)):
@@ -85,9 +81,8 @@ def search_space(config, data_dir=None):
 def tune(configs, spaces, output_dirs, pool, flags=()):
     """Tunes objectives, each with a configuration, parameters and a folder.
 
-    Trials of all objectives are in the pool together. Returns the trials of
-    each objective, dictionaries of `trial` (a name), `params`, measures on the
-    calibration split (NaN if it failed) and `failure`.
+    Returns the trials of each objective: dictionaries of `trial` (a name),
+    `params`, measures on the calibration split (NaN if it failed), `failure`.
     """
     searches = [_sequential(space) for space in spaces]
     rows = [[] for _ in configs]
@@ -130,10 +125,7 @@ def measure_trial(folder):
 
 
 def with_params(config, space, params):
-    """Returns the configuration of a trial: with its values, without `search`.
-
-    The other values of the search do not belong to the run, and may change.
-    """
+    """Returns the configuration of a trial, in which there is no `search`."""
     config = copy.deepcopy(config)
     keys = {parameter.name: parameter.key for parameter in space}
     settings.override(config, {keys[name]: params[name] for name in params})
@@ -149,17 +141,13 @@ def trial_name(params):
 
 def trials_table(rows):
     """Returns the trials as a `pandas.DataFrame`, with a verdict on each."""
-    best = best_trial(rows)
+    best, keys = best_trial(rows), ("accuracy", "ece", "failure")
     table = pd.DataFrame(
-        [{"trial": row["trial"], **row["params"]} for row in rows]
-    )
-    table["accuracy"] = [row["accuracy"] for row in rows]
-    table["ece"] = [row["ece"] for row in rows]
-    within = statistics.within_accuracy(table["accuracy"])
-    table["verdict"] = [
-        row["failure"] or ("" if accurate else "accuracy too low")
-        for row, accurate in zip(rows, within, strict=True)
-    ]
+        {"trial": row["trial"], **row["params"], **{k: row[k] for k in keys}}
+        for row in rows
+    ).rename(columns={"failure": "verdict"})
+    low = ~statistics.within_accuracy(table["accuracy"])
+    table.loc[low & (table["verdict"] == ""), "verdict"] = "accuracy too low"
     table.loc[rows.index(best), "verdict"] = "best"
     return table
 
@@ -185,10 +173,7 @@ def write_tuning(config, space, rows, output_dir):
 
 
 def _sequential(space):
-    """Yields candidates for one parameter after the other; is sent all rows.
-
-    The other parameters have the values of the best trial so far.
-    """
+    """Yields candidates for one parameter after the other; is sent all rows."""
     params = {
         p.name: p.values[0] if p.default is None else p.default for p in space
     }

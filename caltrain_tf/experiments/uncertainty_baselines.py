@@ -1,31 +1,4 @@
-r"""Losses of this package in Uncertainty Baselines, and its networks here.
-
-Its release on PyPI has no models, and its sources require versions that exclude
-current TensorFlow versions. Its Wide ResNets, data sets and CIFAR scripts work
-with a current TensorFlow after:
-
-    pip install --no-deps \
-        git+https://github.com/google/uncertainty-baselines \
-        git+https://github.com/google/edward2 \
-        git+https://github.com/google-research/robustness_metrics
-    pip install clu dm-haiku flax pandas tabulate tenacity tensorflow_hub \
-        tensorflow_probability tf_keras
-    export TF_USE_LEGACY_KERAS=1
-
-Its models and optimizers use the older Keras 2 (`tf_keras`), which works beside
-Keras 3, because a loss is a function of tensors. In a script such as
-`baselines/cifar/deterministic.py`, compute `negative_log_likelihood` by
-
-    train_objective = objective("focal", "sb_ece", beta=1.0)
-    ...
-    negative_log_likelihood = train_objective(labels, logits)
-
-The rest of the script does not change: it adds the l2 loss and divides the sum
-by the number of replicas. The calibration loss is that of each replica's batch.
-
-In the other direction, `--init_from` of our scripts takes the prefix of one of
-its checkpoints, for which nothing of it need be installed.
-"""
+"""Losses of this package in Uncertainty Baselines, and its networks here."""
 
 import tensorflow as tf
 
@@ -41,9 +14,8 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 def objective(primary, secondary=None, beta=1.0):
     """Returns a `CompositeLoss` as a function of labels and logits.
 
-    The labels are class ids `(batch,)` or one-hot, the logits are of shape
-    `(batch, classes)`. The loss is the mean over this batch, not divided by the
-    number of replicas.
+    The labels are class ids or one-hot. The loss is the mean over the batch,
+    not divided by the number of replicas.
 
     Example:
         >>> loss = objective("nll", "sb_ece", beta=0.0)
@@ -70,14 +42,10 @@ def is_checkpoint(init_from):
 
 
 def rescaling(dataset):
-    """Returns how its networks normalise pixels: `keras.layers.Rescaling`.
-
-    Its ResNet-50 takes pixels of 0 to 255, and its networks for CIFAR-100 the
-    statistics of CIFAR-10.
-    """
-    if dataset.name == "imagenet":
+    """Returns how its networks normalise pixels: `keras.layers.Rescaling`."""
+    if dataset.name == "imagenet":  # Its ResNet-50 takes 0 to 255.
         return {"scale": 1.0, "offset": 0.0}
-    if dataset.name == "cifar100":
+    if dataset.name == "cifar100":  # It takes the statistics of CIFAR-10.
         spec = datasets.SPECS["cifar10"]
         return pipeline.rescaling(spec.mean, spec.std)
     return dataset.rescaling
@@ -113,10 +81,10 @@ def load_weights(network, path):
 
 
 def log_names(rows):
-    """Returns means over corrupted sets under the names of its logs.
+    """Returns means over corrupted sets, such as `test/ece_mean_3`.
 
-    These are `test/ece_mean_3` for a severity and `test/ece_mean_corrupted` for
-    all. `rows` have its metrics, those of robustness_metrics.
+    `test/ece_mean_corrupted` is over all severities. `rows` have its metrics,
+    those of robustness_metrics.
     """
     rows = rows[rows["corruption"].isin(NAMES) & (rows["calibrator"] == "none")]
     rows = rows[rows["metric"].isin(["nll", "accuracy", "ece"])]
