@@ -11,15 +11,13 @@ the outputs of any classifier of any framework, as `numpy.savez` writes it:
 - `probs` in place of `logits` for probabilities.
 
 It prints what `ct.diagnose` says of the test split, and a table of temperature
-scaling, fitted to the calibration split alone. It writes `diagnosis.json`,
-`reliability.png` and `calibrator.json`, an `AutoCalibration` of the calibration
-split for `ct.posthoc.load`, to --output_dir.
+scaling. It writes `diagnosis.json`, `reliability.png` and `calibrator.json`, an
+`AutoCalibration` of the calibration split for `ct.posthoc.load`.
 
 For a file with `clean_logits`, `clean_labels`, `corrupted_logits` (corruptions,
 severities, examples, classes) and `corrupted_labels` (examples), a second table
-shows the means over corruptions at each severity. Temperatures are fitted on
-the first half of the clean examples, and the second half is the clean test set.
-The corrupted images must not be those of the first half.
+shows the means over corruptions at each severity. The first half of the clean
+examples, of which there must be no corrupted ones, is the calibration split.
 """
 
 import json
@@ -34,8 +32,8 @@ flags.DEFINE_string("outputs", None, "An .npz file with a network's outputs.")
 flags.DEFINE_string(
     "output_dir",
     None,
-    "Folder of the results; by default `calibration` in the run's folder, or "
-    "the name of --outputs without .npz.",
+    "Folder of the results; <run_dir>/calibration, or --outputs without .npz, "
+    "by default.",
 )
 SPLITS = ("calibration", "test")
 
@@ -52,17 +50,15 @@ def read_outputs(path):
         names = f"{prefix}{kind}", f"{prefix}labels"
         if missing := [name for name in names if name not in arrays]:
             raise ValueError(
-                f"--outputs must have the arrays {', '.join(names)}. Received: "
-                f"{path!r} with {', '.join(arrays)}, without "
+                f"--outputs={path} has the arrays {', '.join(arrays)}, without "
                 f"{', '.join(missing)}"
             )
         outputs, labels = found = [arrays[name] for name in names]
         try:
             if prefix == "corrupted_":
                 labels = np.broadcast_to(labels, outputs.shape[:3])
-            inputs.read(
-                outputs, labels, from_logits=not from_probs, name=names[0]
-            ).whole()
+            logits = {"from_logits": not from_probs, "name": names[0]}
+            inputs.read(outputs, labels, **logits).whole()
         except ValueError as error:
             text = f"{' and '.join(names)} of {path!r}: {error}"
             raise ValueError(text) from error
@@ -83,8 +79,8 @@ def read_outputs(path):
     return splits, from_probs
 
 
-def shift_rows(splits, calibrators):
-    """Measures of all sets, as the shift benchmark has them."""
+def shift_table(splits, calibrators):
+    """Returns the table of the shift benchmark."""
     import pandas as pd
 
     from caltrain_tf.experiments import shift
@@ -95,19 +91,14 @@ def shift_rows(splits, calibrators):
         where = "outputs", str(corruption), severity + 1
         here = logits[corruption, severity].astype(np.float32)
         rows += shift.measure(*where, here, labels, calibrators)
-    return pd.DataFrame(rows, columns=shift.COLUMNS)
+    return shift.severity_table(pd.DataFrame(rows, columns=shift.COLUMNS))
 
 
 def main(_):
     """Prints the diagnosis and the tables, and writes the files."""
     import caltrain_tf as ct
     from caltrain_tf import files
-    from caltrain_tf.experiments import (
-        figures,
-        measures,
-        prediction_files,
-        shift,
-    )
+    from caltrain_tf.experiments import figures, measures, prediction_files
 
     if (FLAGS.run_dir is None) == (FLAGS.outputs is None):
         raise ValueError("Pass either --run_dir or --outputs.")
@@ -140,8 +131,7 @@ def main(_):
         results = measures.final_results(splits["test"], calibrators)
         print(measures.results_table(results))
         if "corrupted" in splits:
-            rows = shift_rows(splits, calibrators)
-            print(f"\n{shift.severity_table(rows)}")
+            print(f"\n{shift_table(splits, calibrators)}")
     print(f"\nResults are in {folder}.")
 
 

@@ -7,7 +7,8 @@ python baselines/cifar/train.py --config=configs/embeddings.py \
 
 Each set becomes a file with the arrays `x`, the embeddings, and `y`, the class
 ids: train.npz, calibration.npz, test.npz, and <corruption>_<severity>.npz for
-the shift benchmark. Files that are there are not computed again.
+the shift benchmark, none of these with --corruptions=none. Files that are there
+are not computed again.
 """
 
 import inspect
@@ -17,7 +18,7 @@ import flags
 import numpy as np
 
 FLAGS = flags.FLAGS
-flags.define("data_dir")
+flags.define("data_dir", *flags.SHIFT)
 flags.DEFINE_string(
     "model",
     None,
@@ -32,21 +33,6 @@ flags.DEFINE_integer(
     224,
     "Size of the images of a folder, and of those that a model of "
     "`keras.applications` gets.",
-)
-flags.DEFINE_string(
-    "corrupted_dir", None, "Folder of published corrupted sets."
-)
-flags.DEFINE_list(
-    "corruptions", None, "Corruptions; all 15 by default, `none` for none."
-)
-flags.define_integers("severities", "1,2,3,4,5", "Severities.")
-flags.DEFINE_integer(
-    "num_examples", None, "Number of examples of each corrupted set."
-)
-flags.DEFINE_bool(
-    "generated",
-    False,
-    "Whether to generate the corrupted sets instead of reading published ones.",
 )
 flags.DEFINE_integer("batch_size", 100, "Batch size.")
 
@@ -66,21 +52,13 @@ def main(_):
         split: (data.eval_batches(split, batch_size), size)
         for split, size in data.num_examples.items()
     }
-    names = FLAGS.corruptions or ct.data.corruptions.NAMES
-    if names != ["none"]:
-        shifted = ct.data.shifted_sets(
-            data,
-            corrupted_dir=FLAGS.corrupted_dir,
-            data_dir=FLAGS.data_dir,
-            generated=FLAGS.generated,
-            names=names,
-            severities=FLAGS.severities,
-        )
+    if FLAGS.corruptions != ["none"]:
+        shifted, *names = flags.shifted_sets(data)
         size = shifted.num_examples
         size = min(FLAGS.num_examples or size, size)
-        for name, severity in itertools.product(names, FLAGS.severities):
-            batches = shifted.batches(name, severity, batch_size)
-            sets[f"{name}_{severity}"] = batches, size
+        for where in itertools.product(*names):
+            batches = shifted.batches(*where, batch_size)
+            sets["{}_{}".format(*where)] = batches, size
     missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
     embed = load(FLAGS.model) if missing else None
     for name in missing:

@@ -1,7 +1,6 @@
 """Flags that the scripts share, and errors in one line.
 
-`caltrain_tf` is imported inside functions: the import starts TensorFlow, and
-`--help` should not wait for that.
+`caltrain_tf` is imported inside functions: `--help` does not wait for it.
 """
 
 import json
@@ -28,13 +27,13 @@ FLAGS = flags.FLAGS
 ROOT = pathlib.Path(__file__).parents[1]
 OBJECTIVE = ("primary", "secondary", "interleaved")
 DEVICES = ("tpu", "num_gpus", "multi_worker")
+SHIFT = "corrupted_dir generated corruptions severities num_examples".split()
 POOL = "tpu num_gpus parallel ray run_cpus run_gpus run_resources".split()
 _TEXTS = {
     "primary": "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
     "secondary": "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, "
     "sb_marginal_ece, esd, mdca, dca, mbls, acls or none.",
-    "interleaved": "Optimise the secondary loss on a held-out part of the "
-    "training set.",
+    "interleaved": "Whether the secondary loss has training data of its own.",
     "tpu": "`local`, or the name of a TPU.",
     "num_gpus": "Number of GPUs; all by default.",
     "multi_worker": "Whether TF_CONFIG names many machines.",
@@ -49,24 +48,47 @@ _TEXTS = {
     "on this machine, or an address. All nodes must share the folders.",
     "run_cpus": "With --ray, number of CPUs of a run.",
     "run_gpus": "With --ray, number of GPUs of a run.",
+    "corrupted_dir": "Folder of CIFAR-10-C or CIFAR-100-C (<corruption>.npy, "
+    "labels.npy) or ImageNet-C (<corruption>/<severity>/<class>/*.JPEG).",
+    "generated": "Whether to generate corrupted sets instead of reading them.",
+    "corruptions": "Corruptions; all 15 by default.",
+    "severities": "Severities of the corruptions.",
+    "num_examples": "Number of first examples of each corrupted set.",
     "run_resources": "With --ray, other resources of a run: '{\"TPU\": 4}'.",
 }
+_DEFAULTS = {
+    **{"multi_worker": False, "parallel": 1, "run_cpus": 1, "run_gpus": 0},
+    **{"generated": False, "severities": "1,2,3,4,5"},
+}
+
+
+class _Integers(flags.ListParser):
+    def parse(self, argument):
+        return list(map(int, super().parse(argument)))
+
+
+def define_integers(name, default, text):
+    """Defines a list of integers."""
+    serializer = flags.ListSerializer(",")
+    flags.DEFINE(_Integers(), name, default, text, serializer=serializer)
+
+
 # The others are texts.
 _KINDS = {
-    "interleaved": (flags.DEFINE_bool, None),
-    "num_gpus": (flags.DEFINE_integer, None),
-    "multi_worker": (flags.DEFINE_bool, False),
-    "parallel": (flags.DEFINE_integer, 1),
-    "run_cpus": (flags.DEFINE_integer, 1),
-    "run_gpus": (flags.DEFINE_float, 0),
+    flags.DEFINE_bool: ("interleaved", "multi_worker", "generated"),
+    flags.DEFINE_integer: ("num_gpus", "parallel", "run_cpus", "num_examples"),
+    flags.DEFINE_float: ("run_gpus",),
+    flags.DEFINE_list: ("corruptions",),
+    define_integers: ("severities",),
 }
 
 
 def define(*names):
     """Defines flags that several scripts share."""
+    kinds = {name: kind for kind, names in _KINDS.items() for name in names}
     for name in names:
-        kind, default = _KINDS.get(name, (flags.DEFINE_string, None))
-        kind(name, default, _TEXTS[name])
+        kind = kinds.get(name, flags.DEFINE_string)
+        kind(name, _DEFAULTS.get(name), _TEXTS[name])
 
 
 def define_config(default):
@@ -80,17 +102,6 @@ def define_config(default):
     # Not the flag's default, which would be loaded at once, with TensorFlow.
     FLAGS["config"].file = str(ROOT / "configs" / default)
     define("data_dir")
-
-
-def define_integers(name, default, text):
-    """Defines a list of integers."""
-    serializer = flags.ListSerializer(",")
-    flags.DEFINE(_Integers(), name, default, text, serializer=serializer)
-
-
-class _Integers(flags.ListParser):
-    def parse(self, argument):
-        return list(map(int, super().parse(argument)))
 
 
 def define_training(default_config):
@@ -133,6 +144,22 @@ def strategy():
     kind = found.extended.worker_devices[0].split(":")[-2]
     print(f"Running on {found.num_replicas_in_sync} x {kind}.", flush=True)
     return found
+
+
+def shifted_sets(data):
+    """Returns the corrupted sets of the flags, their names and severities."""
+    from caltrain_tf.data import corruptions, shifted_sets
+
+    names = FLAGS.corruptions or corruptions.NAMES
+    sets = shifted_sets(
+        data,
+        corrupted_dir=FLAGS.corrupted_dir,
+        data_dir=FLAGS.data_dir,
+        generated=FLAGS.generated,
+        names=names,
+        severities=FLAGS.severities,
+    )
+    return sets, names, FLAGS.severities
 
 
 def open_pool():

@@ -13,31 +13,10 @@ import os
 
 import flags
 
-flags.define("data_dir", *flags.DEVICES)
+flags.define("data_dir", *flags.SHIFT, *flags.DEVICES)
 FLAGS = flags.FLAGS
 flags.DEFINE_list(
     "run_dir", None, "A run, several runs, or a folder of runs.", required=True
-)
-flags.DEFINE_string(
-    "corrupted_dir",
-    None,
-    "Folder of CIFAR-10-C or CIFAR-100-C (<corruption>.npy and labels.npy) or "
-    "of ImageNet-C (<corruption>/<severity>/<class>/*.JPEG) as distributed.",
-)
-flags.DEFINE_bool(
-    "generated",
-    False,
-    "Whether to generate the sets instead of reading published ones.",
-)
-flags.DEFINE_list(
-    "corruptions", None, "Corruptions to evaluate; all 15 by default."
-)
-flags.define_integers("severities", "1,2,3,4,5", "Severities to evaluate.")
-flags.DEFINE_integer(
-    "num_examples",
-    None,
-    "Use only this many first examples of each test set.",
-    lower_bound=1,
 )
 flags.DEFINE_integer("batch_size", 256, "Batch size of the evaluation.")
 flags.DEFINE_bool(
@@ -50,28 +29,20 @@ flags.DEFINE_bool(
 
 def main(_):
     """Evaluates each run."""
-    import caltrain_tf as ct
+    from caltrain_tf import training
     from caltrain_tf.experiments import robustness_metrics, shift
 
     strategy = flags.strategy()
-    corruptions = FLAGS.corruptions or ct.data.corruptions.NAMES
     for run_dir in shift.find_runs(FLAGS.run_dir):
         config, data, model = shift.load_run(run_dir, FLAGS.data_dir, strategy)
-        sets = ct.data.shifted_sets(
-            data,
-            corrupted_dir=FLAGS.corrupted_dir,
-            data_dir=FLAGS.data_dir,
-            generated=FLAGS.generated,
-            names=corruptions,
-            severities=FLAGS.severities,
-        )
+        sets, names, severities = flags.shifted_sets(data)
         report = robustness_metrics.Measurements()
         rows = shift.evaluate(
             model,
             data,
             sets=sets,
-            corruptions=corruptions,
-            severities=FLAGS.severities,
+            corruptions=names,
+            severities=severities,
             batch_size=FLAGS.batch_size,
             num_examples=FLAGS.num_examples,
             predictions_dir=os.path.join(run_dir, "predictions"),
@@ -80,7 +51,7 @@ def main(_):
             strategy=strategy,
             verbose=True,
         )
-        if ct.training.is_chief(strategy):
+        if training.is_chief(strategy):
             shift.write(run_dir, config, rows, report, sets)
         print(f"\n{run_dir}\ncorrupted sets: {sets.source}")
         print(shift.severity_table(rows))

@@ -370,7 +370,7 @@ def test_the_table_has_a_column_a_severity():
     table = shift.severity_table(rows)
     first, *others = table.splitlines()
     assert first.split()[-5:] == ["clean", "severity", "1", "severity", "3"]
-    assert len(others) == 1 + 3 * 3 + 4
+    assert len(others) == 1 + 3 * 3 + 2
     ece = next(line for line in others if line.startswith("ECE (%), TS-SB-ECE"))
     row = statistics.shift_by_calibrator(rows).iloc[-1]
     text = f"{100 * row['mean']:.2f} ± {100 * row['error']:.2f}"
