@@ -358,15 +358,16 @@ def _recalibrated(examples, from_probs, num_draws, seed, num_bins):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         calibrator = auto.AutoCalibration().fit(logits, labels, weights)
-        calibrated = logits
-        if calibrator.choice_ != NOTHING:
-            folds = base.folds(labels, min(5, len(labels)), seed)
-            calibrated = out_of_fold(
-                calibrator.calibrator_, logits, labels, weights, folds
-            )
+    chosen = calibrator.calibrator_ if calibrator.choice_ != NOTHING else None
+    folds = base.folds(labels, min(5, len(labels)), seed)
     (before, drawn_before), (after, drawn_after) = (
-        measure(each, labels, weights, num_bins, num_draws, seed)
-        for each in (logits, calibrated)
+        measure(
+            out_of_fold(each, logits, labels, weights, folds),
+            num_bins,
+            num_draws,
+            seed,
+        )
+        for each in (None, chosen)
     )
     change_of_nll = (drawn_after - drawn_before)[1:, 0]
     remedy = {

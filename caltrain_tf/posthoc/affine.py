@@ -28,7 +28,7 @@ PATIENCE = 2
 # them would have more parameters x rows than this.
 FOLDS, LARGEST = 5, 1.2e8
 # Fits of cross-validation end far below the standard error of a held-out loss.
-CV_ITERATIONS, CV_TOLERANCE = 30, 1e-5
+ITERATIONS, CV_ITERATIONS, CV_TOLERANCE = 1000, 30, 1e-5
 # Where fits to float32 end. Held-out losses of CIFAR-100 are not lower at 1e-7.
 SINGLE_TOLERANCE = 3e-6
 # Share by which a held-out loss above that of temperature scaling is harm.
@@ -43,10 +43,6 @@ class AffineCalibrator(base.Calibrator):
 
     kind = None
     log_probabilities = False
-
-    def __init__(self, max_iterations, *options):
-        super().__init__(*options)
-        self.max_iterations = checks.count("max_iterations", max_iterations)
 
     def _fit(self, *arrays):
         self._fit_to(*arrays, temperature.best_temperature(*arrays))
@@ -65,13 +61,10 @@ class AffineCalibrator(base.Calibrator):
         index = 0
         if len(strengths) > 1 and len(problem.labels) > 1:
             index, start = self._cross_validate(problem, start, strengths)
-        parameters, converged = problem.fit(
-            start, strengths[index], self.max_iterations
-        )
+        parameters, converged = problem.fit(start, strengths[index], ITERATIONS)
         if not converged:
             checks.warn(
-                f"The fit did not converge in {self.max_iterations} "
-                "iterations. Set `max_iterations` to a larger number, or a "
+                f"The fit did not converge in {ITERATIONS} iterations. Set a "
                 "larger penalty.",
                 ConvergenceWarning,
             )
@@ -146,7 +139,6 @@ class VectorScaling(AffineCalibrator):
 
     Args:
         penalty: A number >= 0; chosen by five-fold cross-validation if None.
-        max_iterations: Largest number of iterations of L-BFGS.
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
@@ -173,12 +165,11 @@ class VectorScaling(AffineCalibrator):
         self,
         *,
         penalty=None,
-        max_iterations=1000,
         from_probs=False,
         multi_label=False,
         ignore_class=None,
     ):
-        super().__init__(max_iterations, from_probs, multi_label, ignore_class)
+        super().__init__(from_probs, multi_label, ignore_class)
         self.penalty = base.number_or_none("penalty", penalty)
 
     def _fit_to(self, logits, labels, weights, best):
@@ -230,7 +221,6 @@ class DirichletCalibration(AffineCalibrator):
     Args:
         off_diagonal, intercept: ODIR's lambda and mu, both >= 0; chosen by
             cross-validation, together, if None.
-        max_iterations: See `VectorScaling`.
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
@@ -260,12 +250,11 @@ class DirichletCalibration(AffineCalibrator):
         *,
         off_diagonal=None,
         intercept=None,
-        max_iterations=1000,
         from_probs=False,
         multi_label=False,
         ignore_class=None,
     ):
-        super().__init__(max_iterations, from_probs, multi_label, ignore_class)
+        super().__init__(from_probs, multi_label, ignore_class)
         self.off_diagonal = base.number_or_none("off_diagonal", off_diagonal)
         self.intercept = base.number_or_none("intercept", intercept)
 
@@ -303,7 +292,6 @@ class StructuredVectorScaling(AffineCalibrator):
         strength: A number >= 0, or `"cv"` for cross-validation.
         centred: Whether to centre z over the classes. By default True for a
             given strength, and False with cross-validation.
-        max_iterations: See `VectorScaling`.
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
@@ -334,12 +322,11 @@ class StructuredVectorScaling(AffineCalibrator):
         *,
         strength="cv",
         centred=None,
-        max_iterations=1000,
         from_probs=False,
         multi_label=False,
         ignore_class=None,
     ):
-        super().__init__(max_iterations, from_probs, multi_label, ignore_class)
+        super().__init__(from_probs, multi_label, ignore_class)
         if not (isinstance(strength, str) and strength == "cv"):
             strength = checks.number("strength", strength, low=0, closed=True)
         self.strength = strength

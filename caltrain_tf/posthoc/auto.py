@@ -4,7 +4,7 @@ import warnings
 
 from sklearn.base import clone
 
-from caltrain_tf import checks, inputs
+from caltrain_tf import checks
 from caltrain_tf.metrics import scores
 from caltrain_tf.posthoc import affine, base, temperature
 from caltrain_tf.posthoc.compare import (
@@ -99,10 +99,10 @@ class AutoCalibration(base.Calibrator):
             )
         folds = base.folds(labels, min(self.cv, len(labels)))
         tried = candidates(*logits.shape)
-        losses = {NOTHING: _losses(logits, labels)}
-        for name, each in tried.items():
+        losses = {}
+        for name, each in {NOTHING: None, **tried}.items():
             held_out = out_of_fold(each, logits, labels, weights, folds)
-            losses[name] = _losses(held_out, labels)
+            losses[name] = scores.nll_of_examples(held_out)
         self.choice_, self.nll_, self.reason_ = choose(losses, weights)
         best = tried.get(self.choice_, temperature.TemperatureScaling())
         self.calibrator_ = clone(best).set_params(
@@ -176,12 +176,3 @@ def choose(losses, weights):
     else:
         reason += f"; doing nothing has {means[NOTHING]:.4g}"
     return name, means, f"{reason}."
-
-
-def _losses(logits, labels):
-    """The negative log-likelihood of each example."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*look.* like probabilities")
-        return scores.nll_of_examples(
-            inputs.read(logits, labels, from_logits=True)
-        )

@@ -101,19 +101,10 @@ def compare(
         )
     calibrators = _named(calibrators, logits.shape[1])
     folds = base.folds(labels, cv, seed)
-    measured = {
-        name: measure(
-            logits
-            if name == NOTHING
-            else out_of_fold(calibrator, logits, labels, weights, folds),
-            labels,
-            weights,
-            num_bins,
-            num_samples,
-            seed,
-        )
-        for name, calibrator in {NOTHING: None, **calibrators}.items()
-    }
+    measured = {}
+    for name, each in {NOTHING: None, **calibrators}.items():
+        held_out = out_of_fold(each, logits, labels, weights, folds)
+        measured[name] = measure(held_out, num_bins, num_samples, seed)
     return Comparison(measured, calibrators, options)
 
 
@@ -289,32 +280,27 @@ def _named(calibrators, num_classes):
 
 
 def out_of_fold(calibrator, logits, labels, weights, folds):
-    """Logits `(n, K)` that fits to the other folds have calibrated."""
-    calibrated = np.empty_like(logits)
-    for rest, fold in folds:
-        # A clone for logits `(n, K)`; the user's calibrator is not changed.
-        fresh = clone(calibrator).set_params(
-            from_probs=False, multi_label=False, ignore_class=None
-        )
-        with warnings.catch_warnings():
-            # The table shows what these would say of a part of the data.
-            warnings.simplefilter("ignore", UserWarning)
+    """`inputs.Examples`, calibrated by fits to the other folds if at all."""
+    calibrated = logits.copy()
+    with warnings.catch_warnings():
+        # The table shows what these would say of a part of the data.
+        warnings.simplefilter("ignore", UserWarning)
+        for rest, fold in folds if calibrator is not None else ():
+            # A clone for logits `(n, K)`; the user's calibrator is not changed.
+            fresh = clone(calibrator).set_params(
+                from_probs=False, multi_label=False, ignore_class=None
+            )
             fresh.fit(logits[rest], labels[rest], weights[rest])
             calibrated[fold] = fresh.transform(logits[fold])
-    return calibrated
+        examples = inputs.read(calibrated, labels, from_logits=True)
+    return examples._replace(weight=weights)
 
 
-def measure(logits, labels, weights, num_bins, num_samples, seed=0):
+def measure(examples, num_bins, num_samples, seed):
     """A dict of `METRICS` to `Score`, and NLL, Brier and ECE^2 of resamples."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*looks like probabilities")
-        examples = inputs.read(logits, labels, from_logits=True)
-        confidence, correct, _ = inputs.top_labels(
-            logits, labels, from_logits=True
-        )
-        marginal = binned.marginal_calibration_error(
-            logits, labels, num_bins, from_logits=True, sample_weight=weights
-        )
+    outcomes = inputs.top_labels(examples, None)
+    confidence, correct, weights = outcomes
+    marginal = binned.marginal_calibration_error(examples, None, num_bins)
     nll = scores.nll_of_examples(examples)
     brier = scores.brier_of_examples(examples)
     values = np.stack([nll, brier, correct, confidence - correct])
@@ -323,7 +309,7 @@ def measure(logits, labels, weights, num_bins, num_samples, seed=0):
     edges = binned.inner_edges(confidence, num_bins, "equal_mass", weights)
     starts = np.unique(np.searchsorted(confidence[order], [0.0, *edges]))
     values, generator = values[:, order], np.random.default_rng(seed)
-    rows, count = [], len(labels)
+    rows, count = [], len(order)
     for sample in range(1 + num_samples):
         mass = weights[order]
         if sample > 0:
@@ -342,7 +328,6 @@ def measure(logits, labels, weights, num_bins, num_samples, seed=0):
     mirrored = 2 * rows[0, 2] - np.array([high[2], low[2]])
     low[2], high[2] = np.sqrt(np.maximum(mirrored, 0.0))
     found = rows[0].copy()
-    outcomes = inputs.Outcomes(confidence, correct, weights)
     found[2] = binned.calibration_error(outcomes, None, num_bins, debias=True)
     low, high = np.minimum(low, found), np.maximum(high, found)
     nll, brier, ece, accuracy = (

@@ -263,9 +263,9 @@ def test_scikit_learn_clones_and_sets_options(name, data, fitted):
 
 
 @pytest.mark.parametrize("name", PENALIZED)
-def test_a_fit_that_does_not_converge_says_so(name, data):
-    options = {**GIVEN_PENALTIES[name], "max_iterations": 1}
-    calibrator = type(CALIBRATORS[name])(**options)
+def test_a_fit_that_does_not_converge_says_so(name, data, monkeypatch):
+    monkeypatch.setattr("caltrain_tf.posthoc.affine.ITERATIONS", 1)
+    calibrator = type(CALIBRATORS[name])(**GIVEN_PENALTIES[name])
     with pytest.warns(ConvergenceWarning, match="did not converge") as caught:
         calibrator.fit(*data)
     assert caught[0].filename == __file__
@@ -306,11 +306,12 @@ def test_memory_mapped_file_gives_what_arrays_give(
 @pytest.mark.filterwarnings("ignore:The fit did not converge")
 @pytest.mark.filterwarnings("ignore:A curve separates the labels")
 @pytest.mark.parametrize("num_classes", [2, 150])
-def test_few_rows_of_few_and_many_classes(name, num_classes):
+def test_few_rows_of_few_and_many_classes(name, num_classes, monkeypatch):
     logits, labels = calibrated(60, num_classes, seed=3)
     options = CALIBRATORS[name].get_params()
     if num_classes > 100 and name in PENALIZED:
-        options = {**GIVEN_PENALTIES[name], "max_iterations": 3}
+        monkeypatch.setattr("caltrain_tf.posthoc.affine.ITERATIONS", 3)
+        options = GIVEN_PENALTIES[name]
     calibrator = type(CALIBRATORS[name])(**options)
     calibrator.fit(logits.astype(np.float32), labels)
     assert np.all(np.isfinite(calibrator.transform(logits)))

@@ -81,7 +81,6 @@ BAD_OPTIONS = [
         "`likelihood_weight`",
     ),
     (ct.posthoc.VectorScaling, {"penalty": -1.0}, "`penalty`"),
-    (ct.posthoc.VectorScaling, {"max_iterations": 0}, "`max_iterations`"),
     (ct.posthoc.DirichletCalibration, {"off_diagonal": -1}, "`off_diagonal`"),
     (ct.posthoc.StructuredVectorScaling, {"strength": "best"}, "`strength`"),
     (ct.posthoc.StructuredVectorScaling, {"strength": -1}, "`strength`"),

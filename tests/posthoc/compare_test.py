@@ -116,7 +116,7 @@ def test_doing_nothing_has_the_values_of_the_metrics():
 def test_predictions_are_out_of_fold():
     # So many parameters fit any labels that they have seen.
     logits, labels = calibrated(100, 10)
-    matrix = ct.posthoc.MatrixScaling(penalty=0.0, max_iterations=30)
+    matrix = ct.posthoc.MatrixScaling(penalty=0.0)
     scores = ct.posthoc.compare(logits, labels, {"matrix": matrix}).scores
     assert scores["matrix"]["nll"].value > scores["none"]["nll"].value
     # The user's own stays as it was.
@@ -152,7 +152,7 @@ def test_harm_is_marked_and_the_best_can_be_used():
     logits, labels = calibrated(200, 10)
     calibrators = {
         "ts": SCALERS["ts"],
-        "matrix": ct.posthoc.MatrixScaling(penalty=0.0, max_iterations=100),
+        "matrix": ct.posthoc.MatrixScaling(penalty=0.0),
     }
     result = ct.posthoc.compare(1.6 * logits, labels, calibrators)
     assert result.harmful == ["matrix"] and result.best == "ts"
