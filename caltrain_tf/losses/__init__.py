@@ -1,15 +1,7 @@
 """Training objectives as functions and as Keras losses.
 
-`PRIMARY` and `SECONDARY` list them by name. The former have a value for each
-example, the latter one for a batch, in which the scale of the weights does not
-matter; it is 0 if no example counts. `CompositeLoss` adds two of them;
-`Groupwise` averages one of them over groups.
-
-All of them take class ids `(...)` or label distributions `(..., classes)`, and
-probabilities or logits `(..., classes)`; `(..., 1)` is the probability or logit
-of class 1. Leading axes are the batch and positions such as pixels or tokens.
-With `multi_label=True` the last axis holds independent labels, which are
-pooled.
+Those in `PRIMARY` have a value for each example, those in `SECONDARY` one for a
+batch, which is 0 if no example counts.
 """
 
 from caltrain_tf.losses.composite import CompositeLoss, PartMetric

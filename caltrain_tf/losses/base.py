@@ -1,9 +1,4 @@
-"""What the losses share: their base class, means and roots.
-
-A loss is a function `(y_true, y_pred, from_logits=False, *, ...)` that returns
-a value for each example, `(...)`, or one scalar for the whole batch, and a
-class with the same options.
-"""
+"""What the losses share: their base class, means and roots."""
 
 import keras
 from keras import ops
@@ -14,12 +9,11 @@ SHARED = ("from_logits", "multi_label", "ignore_class")
 
 
 class Loss(keras.losses.Loss):
-    """A `keras.losses.Loss` with the value of `function`.
+    """A `keras.losses.Loss` of `function`, which returns a scalar or `(...)`.
 
-    A value of a whole batch cannot be weighted afterwards, as Keras weights the
-    values of examples. Therefore the function gets a `Batch`, which has the
-    weights, and `reduction` a copy of a scalar for each example that counts. A
-    subclass of the user may define `call`.
+    Keras weights the values of examples afterwards. This is too late for a
+    scalar of the batch: the function gets a `Batch`, which has the weights, and
+    `reduction` a copy of the scalar for each example that counts.
     """
 
     function = None
@@ -45,9 +39,7 @@ class Loss(keras.losses.Loss):
         """The options of the function that not all losses have."""
         common = (*SHARED, "sample_weight", "cross_replica")
         names = getattr(self.function, "__kwdefaults__", ())
-        return {
-            name: getattr(self, name) for name in names if name not in common
-        }
+        return {k: getattr(self, k) for k in names if k not in common}
 
     @property
     def has_own_call(self):
@@ -77,11 +69,9 @@ class Loss(keras.losses.Loss):
             return ops.cast(self._reduce(value, batch), self.dtype)
 
     def weighted_mean(self, y_true, y_pred, sample_weight=None):
-        """Returns the loss of the batch, a scalar, whatever `reduction` is.
+        """Returns sum(w x loss) / sum(w), or the scalar of a whole batch.
 
-        It is sum(w x loss) / sum(w) for losses of examples. Losses of a whole
-        batch weight the examples themselves. It is not divided by the number of
-        replicas.
+        It is not divided by the number of replicas.
         """
         value, batch = self._evaluate(y_true, y_pred, sample_weight)
         return mean(value, batch) if len(value.shape) else value

@@ -11,11 +11,10 @@ from caltrain_tf.losses import base, registry
 class CompositeLoss(base.Loss):
     """`primary + beta * secondary`, for `model.compile`.
 
-    With `sample_weight`, both parts are weighted means: the primary loss is
-    sum(w x loss) / sum(w), where Keras' own losses divide by the batch size,
-    and the secondary loss weights examples within its bins. Therefore an
-    example of weight 0 changes nothing, the scale of the weights does not
-    matter, and padding a batch does not shift the balance of the two.
+    With `sample_weight`, the primary loss is sum(w x loss) / sum(w), where
+    Keras' own losses divide by the batch size, and the secondary loss weights
+    examples within its bins: the scale of the weights does not matter, and
+    padding a batch does not shift the balance of the two.
 
     Args:
         primary: A name of `caltrain_tf.losses`, a config, a `Loss`, or any name
@@ -24,8 +23,7 @@ class CompositeLoss(base.Loss):
         secondary: Likewise. At least one of the two must be given. If one is a
             `Groupwise` loss, `y_true` is `(batch, 2)`, a class id and a group
             id, and the other loss gets the class ids.
-        beta: Weight of the secondary loss, at least 0. The default is
-            for small batches and small networks, too; the guide on losses says
+        beta: Weight of the secondary loss, at least 0. The guide on losses says
             when to raise it.
         from_logits: Whether predictions are logits, for both parts. A callable
             without an argument of this name gets the predictions as they are.
@@ -61,9 +59,8 @@ class CompositeLoss(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.beta = checks.number("beta", beta, low=0, closed=True)
         self.cross_replica = checks.flag("cross_replica", cross_replica)
         if primary is None and secondary is None:
@@ -80,11 +77,7 @@ class CompositeLoss(base.Loss):
         return self.part("primary", batch), self.part("secondary", batch)
 
     def terms(self, y_true, y_pred, sample_weight=None):
-        """Returns `(weighted_mean, primary, secondary)`, three scalars.
-
-        The first is `primary + beta * secondary`, unless a subclass has a
-        `call` of its own.
-        """
+        """Returns `(weighted_mean, primary, secondary)`, three scalars."""
         primary, secondary = self.parts(y_true, y_pred, sample_weight)
         total = primary + self.beta * secondary
         if self.has_own_call:
@@ -94,8 +87,7 @@ class CompositeLoss(base.Loss):
     def part_metrics(self):
         """Returns metrics of the two parts, for `compile(metrics=...)`.
 
-        They appear as `primary_loss` and `secondary_loss` in the progress bar,
-        the history and TensorBoard, and with `val_` in front for validation.
+        They appear as `primary_loss` and `secondary_loss` in the history.
         """
         names = ("primary", "secondary")
         return [PartMetric(self, name) for name in names if getattr(self, name)]
@@ -171,14 +163,9 @@ class PartMetric(keras.metrics.Mean):
 
 
 def value_of_part(loss, batch, is_group=False):
-    """The scalar of a loss of this package, of Keras or of the user.
-
-    If `is_group`, the weights select some of the examples, and a loss that does
-    not see them must return a value for each example.
-    """
+    """The scalar of a loss of this package, of Keras or of the user."""
     if isinstance(loss, base.Loss) and not loss.has_own_call:
-        values = loss.of_batch(batch)
-        return base.mean(values, batch) if len(values.shape) else values
+        return loss.weighted_mean(batch, None)
     if isinstance(loss, keras.losses.Loss):
         values = loss.call(*batch.given)
     else:
@@ -188,7 +175,7 @@ def value_of_part(loss, batch, is_group=False):
     if len(values.shape):
         values = ops.mean(values, axis=tuple(range(1, len(values.shape))))
         return base.mean(values, batch)
-    if is_group:
+    if is_group:  # The scalar would be that of all examples.
         raise ValueError(
             "`loss` must return a value for each example. Received: "
             f"loss={loss!r}, which returned a scalar"

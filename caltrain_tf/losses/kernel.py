@@ -1,8 +1,6 @@
 """Calibration errors over pairs and triples of examples, in O(N log N).
 
-Sorting the confidences turns sums over pairs into running sums. A float32 sum
-of a million terms loses digits, so sums are taken in blocks and then over the
-blocks, in their gradients too.
+Sorting the confidences turns sums over pairs into running sums.
 """
 
 import keras
@@ -11,6 +9,7 @@ from keras import ops
 from caltrain_tf import checks, inputs
 from caltrain_tf.losses import base
 
+# A float32 sum of a million terms loses digits: sums are taken of blocks.
 BLOCK = 1024
 # With a smaller doubt, the confidence is 1 in float64, too.
 _SMALLEST_DOUBT = 2.0**-53
@@ -29,7 +28,7 @@ def mmce(
     sample_weight=None,
     cross_replica=False,
 ):
-    """Squared maximum mean calibration error, in O(N log N).
+    """Squared maximum mean calibration error of a batch, in O(N log N).
 
     With confidences c_i, correctness a_i and k_ij = exp(-|c_i - c_j| / width),
 
@@ -45,9 +44,6 @@ def mmce(
         width: Width of the kernel, at least 0.01.
         weighted: Whether correct and incorrect examples count half each.
         root: Whether to take the square root.
-
-    Returns:
-        A scalar.
 
     Example:
         >>> import caltrain_tf as ct
@@ -72,9 +68,8 @@ def mmce(
         hits = ops.sum(weight * correct)
         count = ops.where(correct == 1.0, hits, count - hits)
     share = ops.divide_no_nan(weight, count)
-    value = laplacian_quadratic_form(
-        confidence, share * (confidence - correct), width
-    )
+    excess = share * (confidence - correct)
+    value = laplacian_quadratic_form(confidence, excess, width)
     return base.root(value, 2) if root else value
 
 
@@ -96,9 +91,8 @@ class MMCE(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.width = checks.number("width", width, low=0.01, closed=True)
         self.weighted = checks.flag("weighted", weighted)
         self.root = checks.flag("root", root)
@@ -123,17 +117,13 @@ def esd(
         esd = mean_i [gbar_i^2 - s_i^2 / (N - 1)]
 
     Its expectation is 0 for a calibrated model; the value of a batch may be
-    negative. It is the mean of g_ij g_ik over triples of distinct examples,
-    weighted by w_i w_j w_k; fewer than three examples have a loss of 0.
-    Confidences are ties only where they are equal in float64; in the authors'
-    code, all that round to 1 are.
+    negative. Weights are those of triples of distinct examples, w_i w_j w_k;
+    fewer than three examples have a loss of 0. In the authors' code, all
+    confidences that round to 1 are ties; here, only those equal in float64.
 
     Args:
         y_true, y_pred, from_logits: As in `sb_ece`.
         multi_label, ignore_class, sample_weight, cross_replica: Likewise.
-
-    Returns:
-        A scalar.
 
     Example:
         >>> import caltrain_tf as ct

@@ -69,9 +69,8 @@ class NLL(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.label_smoothing = checks.share("label_smoothing", label_smoothing)
 
 
@@ -86,9 +85,6 @@ def mse(
 
     Args:
         y_true, y_pred, from_logits, multi_label, ignore_class: As in `nll`.
-
-    Returns:
-        A value for each example, `(...)`; 0 for those that do not count.
 
     Example:
         >>> import caltrain_tf as ct
@@ -130,9 +126,6 @@ def focal(
         gamma: The exponent, at least 0 (which gives `nll`), or `"flsd53"`: 5
             where p_k < 0.2, else 3.
 
-    Returns:
-        A value for each example, `(...)`; 0 for those that do not count.
-
     Example:
         >>> import caltrain_tf as ct
         >>> ct.losses.focal([0, 1], [[0.5, 0.5], [0.9, 0.1]]).numpy().round(4)
@@ -152,8 +145,7 @@ def focal(
     # 1 - exp(log p), without the cancellation close to p = 1.
     doubt = ops.maximum(-ops.expm1(log_probs), _SMALLEST_DOUBT)
     values = batch.label_distribution() * ops.power(doubt, gamma) * log_probs
-    values = -ops.sum(values, axis=-1)
-    return base.per_example(values, batch)
+    return base.per_example(-ops.sum(values, axis=-1), batch)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -172,9 +164,8 @@ class Focal(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.gamma = _check_focal_gamma(gamma)
 
 
@@ -200,9 +191,6 @@ def dual_focal(
         y_true, y_pred, from_logits, multi_label, ignore_class: As in `nll`.
         gamma: The exponent, at least 0 (which gives `nll`).
 
-    Returns:
-        A value for each example, `(...)`; 0 for those that do not count.
-
     Example:
         >>> import caltrain_tf as ct
         >>> probs = [[0.5, 0.3, 0.2], [0.7, 0.2, 0.1]]
@@ -218,11 +206,9 @@ def dual_focal(
     log_probs = batch.log_probabilities()
     # Logits are compared, since saturated probabilities may be equal.
     below = _next_below(batch.predictions, batch.probabilities())
-    # 1 - exp(log p), without the cancellation close to p = 1.
     doubt = ops.maximum(below - ops.expm1(log_probs), _SMALLEST_DOUBT)
     values = batch.label_distribution() * ops.power(doubt, gamma) * log_probs
-    values = -ops.sum(values, axis=-1)
-    return base.per_example(values, batch)
+    return base.per_example(-ops.sum(values, axis=-1), batch)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -241,9 +227,8 @@ class DualFocal(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.gamma = checks.number("gamma", gamma, low=0, closed=True)
 
 
@@ -270,9 +255,6 @@ def bsce_gra(
         y_true, y_pred, from_logits, multi_label, ignore_class: As in `nll`.
         gamma: The exponent, at least 0 (which gives `nll`).
         norm: Norm of the distance, at least 1.
-
-    Returns:
-        A value for each example, `(...)`; 0 for those that do not count.
 
     Example:
         >>> import caltrain_tf as ct
@@ -321,9 +303,8 @@ class BSCEGRA(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.gamma = checks.number("gamma", gamma, low=0, closed=True)
         self.norm = checks.number("norm", norm, low=1, closed=True)
 
@@ -337,18 +318,14 @@ def _check_focal_gamma(gamma):
 def _next_below(logits, probs):
     """For each class the largest probability below its own, `(n, classes)`."""
     order = ops.argsort(ops.stop_gradient(logits), axis=-1)
-    ordered = ops.take_along_axis(logits, order, axis=-1)
-    is_above = ordered[:, 1:] > ordered[:, :-1]
-    # One more than the place of the next class below, or 0 if there is none.
+    logits, probs = (ops.take_along_axis(x, order, -1) for x in (logits, probs))
+    is_above = logits[:, 1:] > logits[:, :-1]
+    below = ops.where(is_above, probs[:, :-1], 0.0)
+    below = ops.pad(below, ((0, 0), (1, 0)))
     # Classes of equal probability share that of the first of them, by a running
     # maximum over 1, 2, 4, ... places: that of Keras fails under XLA.
-    place = ops.arange(1, logits.shape[1], dtype="int32")
-    place = ops.pad(ops.where(is_above, place, 0), ((0, 0), (1, 0)))
     step = 1
     while step < logits.shape[1]:
-        earlier = ops.pad(place[:, :-step], ((0, 0), (step, 0)))
-        place, step = ops.maximum(place, earlier), 2 * step
-    values = ops.take_along_axis(probs, order, axis=-1)
-    values = ops.pad(values, ((0, 0), (1, 0)))
-    below = ops.take_along_axis(values, place, axis=-1)
+        earlier = ops.pad(below[:, :-step], ((0, 0), (step, 0)))
+        below, step = ops.maximum(below, earlier), 2 * step
     return ops.take_along_axis(below, ops.argsort(order, axis=-1), axis=-1)

@@ -1,8 +1,4 @@
-"""Penalties on logits that are further apart than a margin.
-
-They are defined on logits, not on probabilities, so that `from_logits=False` is
-an error. A binary problem with logits z `(..., 1)` has the logits [0, z].
-"""
+"""Penalties on logits that are further apart than a margin."""
 
 import keras
 from keras import ops
@@ -36,12 +32,9 @@ def mbls(
     Args:
         y_true, multi_label, ignore_class, sample_weight, cross_replica: As in
             `sb_ece`.
-        y_pred: Logits `(..., classes)`, or `(..., 1)` for binary problems.
+        y_pred: Logits `(..., classes)`; `(..., 1)` stands for [0, z].
         from_logits: Must be True.
         margin: The largest distance without a penalty, at least 0.
-
-    Returns:
-        A scalar.
 
     Example:
         >>> import caltrain_tf as ct
@@ -80,9 +73,8 @@ class MbLS(base.Loss):
         reduction="sum_over_batch_size",
     ):
         _check_logits(from_logits)
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.margin = checks.number("margin", margin, low=0, closed=True)
 
 
@@ -109,21 +101,15 @@ def acls(
 
     It takes logits only: pass `from_logits=True`. In the paper it is added to
     cross-entropy with beta = 0.1. Where several classes share the largest
-    logit, the authors' code adds the first term once for each of them; here it
-    is added once. Distances beyond 1e15, as those of masked classes, count as
-    1e15 and have no gradient.
+    logit, the authors' code adds the first term for each of them. Distances
+    beyond 1e15, as those of masked classes, count as 1e15, without a gradient.
 
     Args:
-        y_true, multi_label, ignore_class, sample_weight, cross_replica: As in
-            `sb_ece`.
-        y_pred: Logits `(..., classes)`, or `(..., 1)` for binary problems.
-        from_logits: Must be True.
+        y_true, y_pred, from_logits: As in `mbls`.
+        multi_label, ignore_class, sample_weight, cross_replica: Likewise.
         margin: The largest logit and distance without a penalty, at least 0.
         positive: Weight of the first term, at least 0.
         negative: Weight of the second term, at least 0.
-
-    Returns:
-        A scalar.
 
     Example:
         >>> import caltrain_tf as ct
@@ -170,9 +156,8 @@ class ACLS(base.Loss):
         reduction="sum_over_batch_size",
     ):
         _check_logits(from_logits)
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.margin = checks.number("margin", margin, low=0, closed=True)
         self.positive = checks.number("positive", positive, low=0, closed=True)
         self.negative = checks.number("negative", negative, low=0, closed=True)

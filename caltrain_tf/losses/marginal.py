@@ -25,9 +25,6 @@ def mdca(
         y_true, y_pred, from_logits: As in `sb_ece`.
         multi_label, ignore_class, sample_weight, cross_replica: Likewise.
 
-    Returns:
-        A scalar.
-
     Example:
         >>> import caltrain_tf as ct
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
@@ -70,9 +67,6 @@ def dca(
     Args:
         y_true, y_pred, from_logits: As in `sb_ece`.
         multi_label, ignore_class, sample_weight, cross_replica: Likewise.
-
-    Returns:
-        A scalar.
 
     Example:
         >>> import caltrain_tf as ct

@@ -1,8 +1,4 @@
-"""Losses by name, as flags and configuration files spell them.
-
-A new loss is one line here, and flags, configurations, reports and figures know
-it.
-"""
+"""Losses by name; flags, configurations, reports and figures read it."""
 
 import functools
 import inspect

@@ -1,7 +1,4 @@
-"""Calibration errors over soft bins, which can be differentiated.
-
-Every prediction belongs to every bin, and most to the nearest.
-"""
+"""Calibration errors over soft bins, which can be differentiated."""
 
 import keras
 from keras import ops
@@ -122,9 +119,8 @@ class SBECE(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         bins = _check_bins(num_bins, temperature, norm, binning, root)
         vars(self).update(bins)
         self.lower = _check_lower(lower)
@@ -160,9 +156,6 @@ def sb_marginal_ece(
         norm: The exponent, at least 1.
         binning: `"bin"` or `"label"`, as in `sb_ece`.
         root: Whether to take the root at the end.
-
-    Returns:
-        A scalar.
 
     Example:
         >>> import caltrain_tf as ct
@@ -201,9 +194,8 @@ class SBMarginalECE(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         bins = _check_bins(num_bins, temperature, norm, binning, root)
         vars(self).update(bins)
 

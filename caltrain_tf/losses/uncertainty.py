@@ -45,9 +45,6 @@ def avuc(
         stop_gradient: Whether to stop the gradient through c and 1 - c, since
             it rewards confidence in wrong predictions (the paper's AvUC-GS).
 
-    Returns:
-        A scalar.
-
     Example:
         >>> import caltrain_tf as ct
         >>> probs = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]
@@ -92,9 +89,8 @@ class AvUC(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.threshold = _check_entropy(threshold)
         self.stop_gradient = checks.flag("stop_gradient", stop_gradient)
 
@@ -127,9 +123,6 @@ def soft_avuc(
         multi_label, ignore_class, sample_weight, cross_replica: Likewise.
         threshold: kappa in (0, 1), a share of the largest entropy.
         temperature: Softness; towards 0 the threshold becomes hard.
-
-    Returns:
-        A scalar.
 
     Example:
         >>> import caltrain_tf as ct
@@ -175,9 +168,8 @@ class SoftAvUC(base.Loss):
         ignore_class=None,
         reduction="sum_over_batch_size",
     ):
-        super().__init__(
-            from_logits, name, multi_label, ignore_class, reduction
-        )
+        shared = from_logits, name, multi_label, ignore_class, reduction
+        super().__init__(*shared)
         self.threshold = checks.number("threshold", threshold, low=0, high=1)
         self.temperature = checks.number("temperature", temperature, low=0)
 
