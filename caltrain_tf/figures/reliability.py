@@ -13,11 +13,7 @@ from caltrain_tf.figures import style
 from caltrain_tf.metrics import binned
 
 _BLUE, _ORANGE = style.OKABE_ITO[:2]
-_GAP = {
-    "facecolor": to_rgba(_ORANGE, 0.35),
-    "edgecolor": _ORANGE,
-    "hatch": "///",
-}
+_GAP = dict(facecolor=to_rgba(_ORANGE, 0.35), edgecolor=_ORANGE, hatch="///")
 # Bins with fewer predictions are drawn faint: the standard error of their
 # accuracy can be 9 points or more.
 FEW = 30
@@ -76,9 +72,8 @@ def reliability_diagram(
     if checks.flag("positive", positive):
         read, binning = binned.positives, "equal_width"
         names = "share of class 1", "probability"
-    outcome = read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    outcome = read(probs, labels, *shared)
     place, below = ax, {"bbox_to_anchor": (0.5, _HISTOGRAM_BOX[1] - 0.2)}
     if ax is None:
         (ax,) = _new_axes(1)

@@ -44,9 +44,8 @@ def risk_coverage(
         >>> figure = ct.figures.risk_coverage(
         ...     probs, [0, 0, 1, 0], ax=figure.axes[0], label="focal")
     """
-    outcomes = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    outcomes = inputs.top_labels(probs, labels, *shared)
     curve = metrics.risk_coverage_curve(outcomes, None)
     text = f"AURC {100 * metrics.aurc(outcomes, None):.2f}%"
     if ax is None:

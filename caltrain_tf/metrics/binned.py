@@ -1,13 +1,4 @@
-"""Calibration errors over hard bins, and the curve that shows them.
-
-An example of weight w counts as w examples in means, in the share of a bin and
-in the edges of equal-mass bins. Scaling all weights changes nothing: where
-whole numbers of examples matter, the smallest weight is one example. Therefore
-whole weights with a minimum of 1 give the same result as repeating the
-examples. Only `debias` depends on how many independent examples a bin has, and
-repetitions are not independent: it uses the effective number
-(sum w)^2 / sum w^2.
-"""
+"""Calibration errors over hard bins, and the curve that shows them."""
 
 import math
 from typing import Any, NamedTuple
@@ -28,31 +19,26 @@ EXAMPLES_PER_BLOCK = 8 * 1024
 
 
 class Bins(NamedTuple):
-    """Sums over the examples of each bin, float64 `(num_bins,)`."""
+    """Arrays `(num_bins,)`, float64; means over an empty bin are 0."""
 
     mass: np.ndarray
-    confidence_sum: np.ndarray
-    hits: np.ndarray
-    squared_weight: Any = None
+    confidence: np.ndarray
+    accuracy: np.ndarray
+    squared_weight: Any
 
-    @property
-    def confidence(self):
-        """The mean confidence; 0 in an empty bin."""
-        return _ratio(self.confidence_sum, self.mass)
-
-    @property
-    def accuracy(self):
-        """The share of correct examples; 0 in an empty bin."""
-        return _ratio(self.hits, self.mass)
+    @classmethod
+    def from_sums(cls, mass, confidence, hits, squared_weight=None):
+        """Divides the sums over the examples of each bin."""
+        divisor = _not_zero(mass)
+        return cls(mass, confidence / divisor, hits / divisor, squared_weight)
 
     def error(self, norm, debias=False):
         """(sum_b w_b |conf_b - acc_b|^norm)^(1/norm), or the largest gap."""
-        accuracy, share = self.accuracy, self.mass / self.mass.sum()
-        bias = 0.0
+        accuracy, share, bias = self.accuracy, self.mass / self.mass.sum(), 0.0
         if debias:
-            examples = _ratio(self.mass**2, self.squared_weight)
+            examples = self.mass**2 / _not_zero(self.squared_weight)
             known = examples > FEWEST_EXAMPLES
-            bias = _ratio(accuracy * (1 - accuracy), known * (examples - 1))
+            bias = accuracy * (1 - accuracy) / _not_zero(known * (examples - 1))
             share = share * known
         return power_mean(self.confidence - accuracy, norm, share, bias)
 
@@ -131,9 +117,8 @@ def calibration_error(
         Networks", 2021 (label).
     """
     check_bins(num_bins, norm, binning, estimator, debias)
-    confidence, correct, weight = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    confidence, correct, weight = inputs.top_labels(probs, labels, *shared)
     if weight is not None:
         weight = weight / weight.max()  # No sum or square overflows.
     edges = inner_edges(confidence, num_bins, binning, weight)
@@ -141,8 +126,8 @@ def calibration_error(
     if estimator == "bin":
         return bins.error(norm, debias)
     gaps = confidence - bins.accuracy[bin_indices(confidence, edges)]
-    share = None if weight is None else weight / weight.sum()
-    return power_mean(gaps, norm, share)
+    weight = np.ones(len(gaps)) if weight is None else weight
+    return power_mean(gaps, norm, weight / weight.sum())
 
 
 def mean_sweep_calibration_error(
@@ -180,9 +165,8 @@ def mean_sweep_calibration_error(
         Roelofs et al., "Mitigating Bias in Calibration Error Estimation", 2020.
     """
     checks.choice("norm", norm, NORMS)
-    outcomes = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    outcomes = inputs.top_labels(probs, labels, *shared)
     confidence, correct, weight = sort_together(*outcomes)
     weight = in_units(weight)
     mass = np.cumsum(weight)
@@ -192,7 +176,7 @@ def mean_sweep_calibration_error(
 
     def bins_from(starts):
         starts = np.unique(np.append(starts, 0))
-        return Bins(*np.add.reduceat(terms, starts, axis=1))
+        return Bins.from_sums(*np.add.reduceat(terms, starts, axis=1))
 
     def is_monotone(bins):
         return np.all(np.diff(bins.accuracy) >= 0)
@@ -254,9 +238,8 @@ def reliability_curve(
     """
     check_bins(num_bins, binning=binning)
     read = positives if checks.flag("positive", positive) else inputs.top_labels
-    confidence, correct, weight = read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    confidence, correct, weight = read(probs, labels, *shared)
     edges = inner_edges(confidence, num_bins, binning, weight)
     bins = fill_bins(confidence, correct, edges, weight)
     empty = bins.mass == 0
@@ -339,9 +322,8 @@ def marginal_calibration_error(
     checks.choice("reduce", reduce, REDUCTIONS)
     if threshold is not None:
         checks.number("threshold", threshold, low=0, high=1, closed=True)
-    examples = inputs.read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    examples = inputs.read(probs, labels, *shared)
     probs, labels = examples.whole()
     if examples.from_logits:
 
@@ -439,32 +421,25 @@ def fill_bins(confidence, correct, edges, weight=None):
         w = np.ones(len(index)) if weight is None else weight[rows]
         terms = w, w * confidence[rows], w * correct[rows], w * w
         sums += [np.bincount(index, t, minlength=len(edges) + 1) for t in terms]
-    return Bins(*sums)
+    return Bins.from_sums(*sums)
 
 
 def sort_together(confidence, correct, weight=None):
-    """Sorts the arrays by confidence; without weights, all are 1."""
+    """Arrays by confidence, in float64; without weights, all are 1."""
     order = np.argsort(confidence)
-    if weight is None:
-        weight = np.ones(len(confidence))
-    return confidence[order], correct[order], weight[order]
+    weight = np.ones(len(order)) if weight is None else weight
+    return confidence[order].astype(np.float64), correct[order], weight[order]
 
 
-def power_mean(gaps, norm, share=None, bias=0.0):
+def power_mean(gaps, norm, share, bias=0.0):
     """(sum of share (|gaps|^norm - bias))^(1/norm), or the largest |gap|."""
     gaps = np.abs(gaps)
     if norm == math.inf:
-        return float(gaps.max() if share is None else gaps[share > 0].max())
-    powers = gaps if norm == 1 else gaps**norm
-    if share is None:
-        mean = np.mean(powers, dtype=np.float64)
-    else:
-        mean = np.sum(share * (powers - bias))
+        return float(gaps[share > 0].max())
+    mean = np.sum(share * (gaps**norm - bias))
     return float(max(mean, 0.0) ** (1 / norm))
 
 
-def _ratio(sums, divisor):
-    """`sums / divisor`, and 0 where `divisor` is 0."""
-    return np.divide(
-        sums, divisor, out=np.zeros(np.shape(sums)), where=divisor > 0
-    )
+def _not_zero(divisor):
+    """A divisor of sums that are 0 where it is 0."""
+    return np.where(divisor > 0, divisor, 1.0)

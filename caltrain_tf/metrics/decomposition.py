@@ -71,9 +71,8 @@ def score_decomposition(
     from sklearn.isotonic import IsotonicRegression
 
     score = checks.choice("score", score, SCORES)
-    confidence, hits, weight = outcomes(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    confidence, hits, weight = outcomes(probs, labels, *shared)
 
     def mean_score(p):
         if score == "brier":
@@ -172,12 +171,9 @@ def calibration_test(
     num_draws = checks.count("num_draws", num_draws)
     num_bins = checks.count("num_bins", num_bins)
     seed = checks.count("seed", seed, low=0)
-    confidence, correct, weight = binned.sort_together(
-        *inputs.top_labels(
-            probs, labels, from_logits, multi_label, ignore_class, sample_weight
-        )
-    )
-    confidence = confidence.astype(np.float64)
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    top = inputs.top_labels(probs, labels, *shared)
+    confidence, correct, weight = binned.sort_together(*top)
     share = weight / weight.sum()
     edges = binned.inner_edges(confidence, num_bins, "equal_mass", weight)
     starts = np.unique(np.searchsorted(confidence, [0.0, *edges]))

@@ -33,9 +33,8 @@ def accuracy(
         >>> ct.metrics.accuracy([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         0.5
     """
-    _, correct, weight = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    _, correct, weight = inputs.top_labels(probs, labels, *shared)
     return mean(correct, weight)
 
 
@@ -65,9 +64,8 @@ def negative_log_likelihood(
         >>> ct.metrics.negative_log_likelihood([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         0.5108
     """
-    examples = inputs.read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    examples = inputs.read(probs, labels, *shared)
     return mean(nll_of_examples(examples), examples.weight)
 
 
@@ -118,9 +116,8 @@ def brier_score(
         Brier, "Verification of Forecasts Expressed in Terms of Probability",
         1950.
     """
-    examples = inputs.read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    examples = inputs.read(probs, labels, *shared)
     return mean(brier_of_examples(examples), examples.weight)
 
 
@@ -155,8 +152,7 @@ def average_uncertainty(
 
     Args:
         probs: As in `calibration_error`.
-        labels: Needed only for `ignore_class`. They are accepted, and checked,
-            so that all metrics can be called in the same way.
+        labels: Needed only for `ignore_class`.
         from_logits, multi_label, ignore_class, sample_weight: As in
             `calibration_error`.
 
@@ -168,15 +164,8 @@ def average_uncertainty(
         >>> ct.metrics.average_uncertainty([[0.5, 0.5], [1.0, 0.0]])
         0.3466
     """
-    examples = inputs.read(
-        probs,
-        labels,
-        from_logits,
-        multi_label,
-        ignore_class,
-        sample_weight,
-        needs_labels=False,
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    examples = inputs.read(probs, labels, *shared, needs_labels=False)
     return mean(entropy_of_examples(examples), examples.weight)
 
 

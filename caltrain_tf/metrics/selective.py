@@ -1,11 +1,4 @@
-"""Selective prediction: the errors of a network that may abstain.
-
-A network that answers only where its confidence is at least some threshold has
-a coverage, the share of the examples that it answers, and a risk, the share of
-these answers that are wrong. Either all examples of equal confidence are
-answered or none is. An example of weight w counts as w examples, the smallest
-weight as one.
-"""
+"""Selective prediction: the errors of a network that may abstain."""
 
 from typing import NamedTuple
 
@@ -35,15 +28,16 @@ def risk_coverage_curve(
 ):
     """Risk and coverage of answering above a threshold, for every threshold.
 
+    The coverage is the share of the examples that are answered, and the risk
+    the share of these answers that are wrong.
+
     Args:
         probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
             in `calibration_error`.
 
     Returns:
-        A named tuple of arrays with one entry per distinct confidence, the
-        largest first: `coverage`, the share of the examples that have at least
-        this confidence; `risk`, the share of wrong predictions among them; and
-        `threshold`, the confidence itself.
+        A named tuple of arrays `coverage`, `risk` and `threshold`, with one
+        entry per distinct confidence, the largest first.
 
     Example:
         >>> import caltrain_tf as ct
@@ -56,10 +50,9 @@ def risk_coverage_curve(
         El-Yaniv and Wiener, "On the Foundations of Noise-free Selective
         Classification", 2010.
     """
-    outcomes = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
-    threshold, mass, errors = _accumulate(*outcomes)
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    outcomes = inputs.top_labels(probs, labels, *shared)
+    threshold, mass, errors = _accumulate(outcomes)
     return RiskCoverageCurve(mass / mass[-1], errors / mass, threshold)
 
 
@@ -85,10 +78,8 @@ def aurc(
     torch-uncertainty.
 
     Args:
-        probs, labels, from_logits, multi_label, ignore_class: As in
-            `calibration_error`.
-        sample_weight: A weight counts as that many examples, the smallest as
-            one.
+        probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
+            in `calibration_error`.
 
     Returns:
         A float in [0, 1].
@@ -103,10 +94,9 @@ def aurc(
         Geifman and El-Yaniv, "Selective Classification for Deep Neural
         Networks", 2017.
     """
-    outcomes = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
-    _, mass, errors = _accumulate(*outcomes)
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    outcomes = inputs.top_labels(probs, labels, *shared)
+    _, mass, errors = _accumulate(outcomes)
     total, wrong = mass[-1], errors[-1]
     if total == 1:
         return float(wrong)
@@ -136,10 +126,9 @@ def coverage_at_risk(
 ):
     """Largest coverage whose risk is at most `risk`; higher is better.
 
-    This is the largest share of the examples that the network may answer, the
-    most confident ones first, such that no more than `risk` of the answers are
-    wrong. Examples of equal confidence are answered together. Without ties it
-    equals `CovAtxRisk` of torch-uncertainty.
+    The most confident examples are answered first, and those of equal
+    confidence together. Without ties it equals `CovAtxRisk` of
+    torch-uncertainty.
 
     Args:
         probs, labels: As in `calibration_error`.
@@ -160,17 +149,16 @@ def coverage_at_risk(
         Networks", 2017.
     """
     risk = checks.number("risk", risk, low=0, high=1, closed=True)
-    outcomes = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    outcomes = inputs.top_labels(probs, labels, *shared)
     curve = risk_coverage_curve(outcomes, None)
     allowed = curve.coverage[curve.risk <= risk]
     return float(allowed[-1]) if len(allowed) else float("nan")
 
 
-def _accumulate(confidence, correct, weight):
+def _accumulate(outcomes):
     """Each confidence, the largest first, and mass and errors up to it."""
-    arrays = binned.sort_together(confidence, correct, weight)
+    arrays = binned.sort_together(*outcomes)
     confidence, correct, weight = (array[::-1] for array in arrays)
     weight = binned.in_units(weight)
     mass = np.cumsum(weight)

@@ -44,12 +44,12 @@ def set_size(sets, *, sample_weight=None):
         >>> ct.metrics.set_size([[1, 1, 0], [0, 0, 1]])
         1.5
     """
-    examples = _read(sets, None, None, sample_weight)
+    examples = _read(sets, None, None, sample_weight, needs_labels=False)
     (sizes,) = examples.map(lambda sets, _: ((sets > 0).sum(axis=1),))
     return scores.mean(sizes, examples.weight)
 
 
-def _read(sets, labels, ignore_class, sample_weight):
+def _read(sets, labels, ignore_class, sample_weight, **options):
     """`inputs.Examples` with 1 for classes in the set and -1 for others."""
     sets = checks.as_array("sets", sets)
     if sets.ndim < 2 or sets.size == 0 or sets.shape[-1] < 2:
@@ -64,12 +64,6 @@ def _read(sets, labels, ignore_class, sample_weight):
             f"`sets` must hold True and False, or 1 and 0. Received: {wrong}"
         )
     # As logits, since they do not sum to 1.
-    return inputs.read(
-        np.where(is_set, np.float32(1), np.float32(-1)),
-        labels,
-        from_logits=True,
-        ignore_class=ignore_class,
-        sample_weight=sample_weight,
-        name="sets",
-        needs_labels=labels is not None,
-    )
+    logits = np.where(is_set, np.float32(1), np.float32(-1))
+    shared = True, False, ignore_class, sample_weight, "sets"
+    return inputs.read(logits, labels, *shared, **options)

@@ -1,12 +1,4 @@
-"""Metrics for `model.compile` whose state is a fixed-size array of sums.
-
-A stream cannot be sorted into bins of equal mass. It can be counted in cells so
-narrow that it hardly matters where in its cell a probability lies, and bins can
-be made of whole cells later. Of each cell four sums are kept: the mass, the
-hits, the distances of the probabilities from the centre of the cell, which are
-small numbers with small rounding errors, and the squared weights, from which
-the effective number of examples follows.
-"""
+"""Metrics for `model.compile` whose state is a fixed-size array of sums."""
 
 import math
 
@@ -15,14 +7,12 @@ import numpy as np
 from keras import ops
 
 from caltrain_tf import checks, inputs
-from caltrain_tf.losses import soft_bins
+from caltrain_tf.losses import likelihood, soft_bins
 from caltrain_tf.metrics import binned
 
-# Cells of the confidences. Keras computes the result in every training step,
-# so that more cells would cost more than they are worth.
+# Cells of the confidences. Keras computes the result in every training step.
 NUM_CELLS = 2**12
-# Cells of all classes together, and the fewest of one class. Errors of classes
-# cancel, so that each class needs fewer cells if there are more classes.
+# Cells of all classes together, whose errors cancel, and the fewest of one.
 MOST_CELLS = 2**16
 FEWEST_CELLS = 2**6
 # How far rounding may move the rank of an example.
@@ -35,15 +25,14 @@ class StreamingMetric(keras.metrics.Metric):
     """A metric whose state is an array of sums over the examples.
 
     A subclass defines what a batch adds (`batch_sums`) and the metric of the
-    sums (`result`). By default, this is the weighted mean of `row_values`.
+    sums (`result`), or a `value` of which the metric is the mean.
 
     The state also holds what rounding took from each sum (Kahan's summation): a
     plain float32 sum stops growing at 16,777,216, and TPUs and JAX have no
-    float64 by default. Keras' callbacks read from `_direction` that lower is
-    better.
+    float64 by default.
     """
 
-    _direction = "down"
+    _direction = "down"  # For Keras' callbacks: lower is better.
     default_name = None
     shape = (2,)  # Of the sums; None if it depends on the options.
 
@@ -83,20 +72,12 @@ class StreamingMetric(keras.metrics.Metric):
 
         Args:
             y_true: Class ids `(...)` or label distributions `(..., classes)`.
-            y_pred: Probabilities, or logits, `(..., classes)`; `(..., 1)` for
-                class 1 of a binary problem. The mask that a Keras layer
-                attached to it is applied.
-            sample_weight: Weights, of the examples' shape `(...)` or of its
-                first axes.
+            y_pred: Probabilities, or logits, `(..., classes)`, or `(..., 1)`.
+                The mask that a Keras layer attached to them is applied.
+            sample_weight: Weights of shape `(...)`, or of its first axes.
         """
-        batch = inputs.standardize(
-            y_true,
-            y_pred,
-            self.from_logits,
-            self.multi_label,
-            self.ignore_class,
-            sample_weight,
-        )
+        shared = self.from_logits, self.multi_label, self.ignore_class
+        batch = inputs.standardize(y_true, y_pred, *shared, sample_weight)
         self.build_once(batch.num_classes)
         self._add(self.batch_sums(batch))
 
@@ -107,9 +88,8 @@ class StreamingMetric(keras.metrics.Metric):
     def batch_sums(self, batch):
         """Returns what an `inputs.Batch` adds to the sums."""
         weight = batch.sample_weight
-        return ops.stack(
-            [ops.sum(weight * self.row_values(batch)), ops.sum(weight)]
-        )
+        values = ops.reshape(self.value(batch, None), (-1,))
+        return ops.stack([ops.sum(weight * values), ops.sum(weight)])
 
     def result(self):
         """Returns the metric of all examples since the reset; 0 without any."""
@@ -118,15 +98,14 @@ class StreamingMetric(keras.metrics.Metric):
     def merge_state(self, metrics):
         """Adds the examples that other metrics of this kind have seen."""
         for metric in metrics:
-            if metric.__class__ != self.__class__ or (
-                metric._options != self._options
-            ):
+            is_other_kind = metric.__class__ != self.__class__
+            if is_other_kind or metric._options != self._options:
                 raise ValueError(
                     "`metrics` must hold metrics with the same options, "
                     f"{self._options}. Received: {metric.get_config()}"
                 )
             if metric.sums is not None:  # It has seen a batch.
-                self.build_once(metric.sums.shape[0])
+                self.build_once(getattr(metric, "num_classes", None))
                 self._add(metric.sums.value)
                 self._add(-metric.lost.value)
 
@@ -161,11 +140,7 @@ class BrierScore(StreamingMetric):
     """
 
     default_name = "brier"
-
-    def row_values(self, batch):
-        """Squared distances from the label distribution."""
-        distance = batch.probabilities() - batch.label_distribution()
-        return ops.sum(ops.square(distance), axis=-1)
+    value = staticmethod(likelihood.mse)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -185,11 +160,7 @@ class NegativeLogLikelihood(StreamingMetric):
     """
 
     default_name = "nll"
-
-    def row_values(self, batch):
-        """Cross-entropies with the label distribution."""
-        logs = batch.log_probabilities()
-        return -ops.sum(batch.label_distribution() * logs, axis=-1)
+    value = staticmethod(likelihood.nll)
 
 
 @keras.saving.register_keras_serializable("caltrain_tf")
@@ -210,7 +181,7 @@ class AverageUncertainty(StreamingMetric):
 
     default_name = "average_uncertainty"
 
-    def row_values(self, batch):
+    def value(self, batch, _):
         """Entropies in nats."""
         logs = batch.log_probabilities(smallest=SMALLEST_NORMAL)
         return -ops.sum(batch.probabilities() * logs, axis=-1)
@@ -219,18 +190,22 @@ class AverageUncertainty(StreamingMetric):
 class CellMetric(StreamingMetric):
     """A metric of probabilities that are counted in cells.
 
-    There are columns of probabilities `(n, columns)`: the confidence, or all
-    classes. Each has cells of its own: narrow ones for bins of equal mass, and
-    the bins themselves if they have equal width.
+    Each column of probabilities `(n, columns)`, the confidence or all classes,
+    has cells of its own: bins of equal width, or cells so narrow that bins of
+    equal mass can be made of whole ones later. Of each cell four sums are kept:
+    the mass, the hits, the distances of the probabilities from the centre of
+    the cell, which have small rounding errors, and the squared weights, from
+    which the effective number of examples follows.
     """
 
     binning, debias, reduce = "equal_mass", False, "mean"
     shape = None
 
-    def add_cells(self, num_columns, num_cells=NUM_CELLS):
-        """Creates the sums of the cells, `(columns, cells, 4)`."""
+    def add_cells(self, num_columns):
+        """Creates the sums of the cells, `(cells, columns, 4)`."""
+        cells = min(max(MOST_CELLS // num_columns, FEWEST_CELLS), NUM_CELLS)
         is_narrow = self.binning == "equal_mass"
-        self.add_sums(num_columns, num_cells if is_narrow else self.num_bins, 4)
+        self.add_sums(cells if is_narrow else self.num_bins, num_columns, 4)
 
     def columns(self, batch):
         """Probabilities, and whether they came true, `(n, columns)`."""
@@ -239,17 +214,17 @@ class CellMetric(StreamingMetric):
     def batch_sums(self, batch):
         """Returns what the probabilities of a batch add to each cell."""
         values, outcomes = self.columns(batch)
-        num_cells = self.sums.shape[1]
+        num_cells, centres = self.sums.shape[0], self.centres()
         is_narrow = self.binning == "equal_mass"
         cells = (narrow_cells if is_narrow else even_cells)(values, num_cells)
         weight = ops.ones_like(values) * batch.sample_weight[:, None]
-        distance = values - ops.take(self.centres(), cells)
+        distance = values - ops.take(centres, cells)
         terms = weight, weight * outcomes, weight * distance, weight * weight
         return sum_by(ops.stack(terms, axis=-1), cells, num_cells)
 
     def centres(self):
         """The centres of the cells, float32 `(cells,)`."""
-        position = even_centres(self.sums.shape[1])
+        position = even_centres(self.sums.shape[0])
         if self.binning == "equal_width":
             return position
         smaller = (2 * np.minimum(position, 1 - position)) ** 4 / 2
@@ -259,7 +234,7 @@ class CellMetric(StreamingMetric):
         """Mass, hits, excess of probabilities over hits, squared weights."""
         sums = ops.convert_to_tensor(self.sums)
         mass, hits, distance, squares = ops.unstack(sums, num=4, axis=-1)
-        excess = mass * self.centres() + distance - hits
+        excess = mass * self.centres()[:, None] + distance - hits
         return ops.stack([mass, hits, excess, squares], axis=-1)
 
     def result(self):
@@ -268,9 +243,8 @@ class CellMetric(StreamingMetric):
             return ops.zeros(())
         bins = self.cells()
         if self.binning == "equal_mass":
-            index = ops.transpose(equal_mass_bins(bins, self.num_bins))
-            cells = ops.transpose(bins, (1, 0, 2))
-            bins = sum_by(cells, index, self.num_bins)
+            index = equal_mass_bins(bins, self.num_bins)
+            bins = sum_by(bins, index, self.num_bins)
         mass, hits, excess, squares = ops.unstack(bins, num=4, axis=-1)
         gap = ops.abs(ops.divide_no_nan(excess, mass))
         if self.norm == math.inf:
@@ -284,7 +258,7 @@ class CellMetric(StreamingMetric):
             bias = bias / ops.where(known, examples - 1.0, 1.0)
             powers = ops.where(known, powers - bias, 0.0)
         # All columns have the same mass.
-        total = ops.sum(mass) if self.reduce == "mean" else ops.sum(mass[0])
+        total = ops.sum(mass if self.reduce == "mean" else mass[:, 0])
         error = ops.divide_no_nan(ops.sum(mass * powers), total)
         error = ops.maximum(error, 0.0)
         return ops.sqrt(error) if self.norm == 2 else error
@@ -294,12 +268,10 @@ class CellMetric(StreamingMetric):
 class ExpectedCalibrationError(CellMetric):
     """`calibration_error` over a stream; see there for the options.
 
-    The confidences are counted in 4,096 cells, which are narrower closer to 0
-    and 1. Bins of equal mass are made of whole cells: on the outputs of real
-    networks their error is within 5e-4 of the exact value. With a few hundred
-    examples it may be off by 1e-2, since an example that shares a cell with the
-    edge of a bin is a larger part of it. Bins of equal width are exact up to
-    rounding.
+    Bins of equal mass are made of 4,096 cells, which are narrower closer to 0
+    and 1. On the outputs of real networks their error is within 5e-4 of the
+    exact value; with a few hundred examples it may be off by 1e-2. Bins of
+    equal width are exact up to rounding.
 
     Args:
         num_bins, norm, binning, debias: As in `calibration_error`, of which
@@ -386,8 +358,7 @@ class MarginalCalibrationError(CellMetric):
         """Creates the state, which depends on the number of classes."""
         if self.num_classes is None:
             self.num_classes = num_classes
-            cells = max(MOST_CELLS // num_classes, FEWEST_CELLS)
-            self.add_cells(num_classes, min(cells, NUM_CELLS))
+            self.add_cells(num_classes)
         if num_classes != self.num_classes:
             raise ValueError(
                 f"`y_pred` must have {self.num_classes} classes, as before. "
@@ -422,11 +393,11 @@ class KSError(CellMetric):
     """
 
     default_name = "ks_error"
-    shape = (1, NUM_CELLS, 4)
+    shape = (NUM_CELLS, 1, 4)
 
     def result(self):
         """Returns the metric of all examples since the reset; 0 without any."""
-        mass, _, excess, _ = ops.unstack(self.cells()[0], num=4, axis=-1)
+        mass, _, excess, _ = ops.unstack(self.cells()[:, 0], num=4, axis=-1)
         largest = ops.max(ops.abs(ops.cumsum(excess)))
         return ops.divide_no_nan(largest, ops.sum(mass))
 
@@ -435,8 +406,8 @@ class KSError(CellMetric):
 class SoftBinnedECE(StreamingMetric):
     """`ct.losses.sb_ece` with `norm=2` of all examples, over a stream.
 
-    The loss of a batch depends on which examples are in it; this metric is the
-    value for all examples. It needs only a few sums for each bin.
+    The mean loss of batches depends on how the examples are batched; this
+    metric does not.
 
     Args:
         num_bins, temperature, binning, root: As in the loss.
@@ -477,13 +448,12 @@ class SoftBinnedECE(StreamingMetric):
 
     def batch_sums(self, batch):
         """Returns mass, hits, moments of the confidence, number of examples."""
-        confidence = batch.confidence()[:, None]
-        membership = batch.sample_weight[:, None] * soft_bins.soft_membership(
-            confidence[:, 0], self.num_bins, self.temperature
-        )
+        confidence, bins = batch.confidence(), (self.num_bins, self.temperature)
+        membership = soft_bins.soft_membership(confidence, *bins)
+        membership = batch.sample_weight[:, None] * membership
         correct = batch.correctness()[:, None]
         # Moments about the centre of the bin have small rounding errors.
-        distance = confidence - even_centres(self.num_bins)
+        distance = confidence[:, None] - even_centres(self.num_bins)
         terms = 1.0, correct, distance, ops.square(distance)
         sums = [ops.sum(membership * x, axis=0) for x in terms]
         count = ops.sum(ops.cast(batch.sample_weight != 0, "float32"))
@@ -491,9 +461,8 @@ class SoftBinnedECE(StreamingMetric):
 
     def result(self):
         """Returns the metric of all examples since the reset; 0 without any."""
-        mass, hits, distance, square, count = ops.unstack(
-            ops.convert_to_tensor(self.sums), num=5
-        )
+        sums = ops.convert_to_tensor(self.sums)
+        mass, hits, distance, square, count = ops.unstack(sums, num=5)
         # As in the loss, whose weights have a mean of 1.
         smallest = soft_bins.SMALLEST_MASS * ops.sum(mass)
         safe_mass = ops.maximum(mass, ops.divide_no_nan(smallest, count))
@@ -503,11 +472,11 @@ class SoftBinnedECE(StreamingMetric):
         if self.binning == "label":
             # The mean of (accuracy - c)^2 is (accuracy - mean)^2 + variance.
             variance = ops.divide_no_nan(square, mass) - ops.square(distance)
-            powers = ops.square(accuracy - confidence)
-            powers = powers + ops.maximum(variance, 0.0)
+            variance = ops.maximum(variance, 0.0)
+            powers = ops.square(accuracy - confidence) + variance
         else:
-            mean = ops.divide_no_nan(mass * confidence, safe_mass)
-            powers = ops.square(accuracy - mean)
+            confidence = ops.divide_no_nan(mass * confidence, safe_mass)
+            powers = ops.square(accuracy - confidence)
         mean = ops.divide_no_nan(ops.sum(mass * powers), ops.sum(mass))
         return ops.sqrt(mean) if self.root else mean
 
@@ -528,50 +497,37 @@ def narrow_cells(values, num_cells):
 
 
 def even_cells(values, num_cells):
-    """The cell of each probability; an edge belongs to the cell above it.
-
-    A float32 is at least j/num_cells if it is at least the smallest float32
-    that is not below j/num_cells.
-    """
+    """The cell of each probability; an edge belongs to the cell above it."""
     exact = np.arange(1, num_cells) / num_cells
     edges = exact.astype("float32")
+    # The smallest float32 that is not below the edge.
     edges = np.where(edges < exact, np.nextafter(edges, np.float32(2)), edges)
-    cells = ops.zeros_like(values, dtype="int32")
-    for edge in edges.tolist():
-        cells = cells + ops.cast(values >= edge, "int32")
-    return cells
+    return ops.digitize(values, edges)
 
 
 def sum_by(terms, index, num_segments):
-    """Sums terms `(n, columns, 4)` by index: `(columns, num_segments, 4)`."""
+    """Sums terms `(n, columns, 4)` by index: `(num_segments, columns, 4)`."""
     num_columns = index.shape[-1]
-    index = index + num_segments * ops.arange(num_columns, dtype="int32")
-    sums = ops.segment_sum(
-        ops.reshape(terms, (-1, 4)),
-        ops.reshape(index, (-1,)),
-        num_segments=num_segments * num_columns,
-    )
-    return ops.reshape(sums, (num_columns, num_segments, 4))
+    index = index * num_columns + ops.arange(num_columns, dtype="int32")
+    terms, index = ops.reshape(terms, (-1, 4)), ops.reshape(index, (-1,))
+    sums = ops.segment_sum(terms, index, num_segments * num_columns)
+    return ops.reshape(sums, (num_segments, num_columns, 4))
 
 
 def equal_mass_bins(sums, num_bins):
-    """The bin of each cell, int32 `(columns, cells)`, as in `inner_edges`.
-
-    A bin begins with the cell of its first example. All columns of the sums
-    `(columns, cells, 4)` have the same mass.
-    """
+    """The bin of each cell, int32 `(cells, columns)`, as in `inner_edges`."""
     mass, squared_weight = sums[..., 0], sums[..., 3]
-    up_to_here = ops.cumsum(mass, axis=-1)
-    total = up_to_here[0, -1]
+    up_to_here = ops.cumsum(mass, axis=0)
+    total = up_to_here[-1, 0]  # All columns have the same mass.
     # The smallest weight is one example: 1, unless there are weights. If it
     # shares its cell with larger ones, ranks are off by less than an example.
-    unit = ops.min(
-        ops.where(mass > 0, ops.divide_no_nan(squared_weight, mass), math.inf)
-    )
+    weight = ops.divide_no_nan(squared_weight, mass)
+    unit = ops.min(ops.where(mass > 0, weight, math.inf))
     examples = ops.round(ops.divide_no_nan(total, unit))
     # In this order halves are exact, as in `np.linspace`.
     ranks = ops.arange(1, num_bins, dtype="float32") * (examples / num_bins)
     ranks = ops.minimum(ops.round(ranks), examples - 1.0)
     ranks = (ranks + RANK_ROUNDING) * unit
+    # A bin begins with the cell of its first example.
     above = ops.expand_dims(up_to_here, -1) > ranks
     return ops.sum(ops.cast(above, "int32"), axis=-1)

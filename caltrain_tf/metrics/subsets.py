@@ -116,9 +116,8 @@ def bootstrap(
     num_samples = checks.count("num_samples", num_samples)
     level = checks.number("level", level, low=0, high=1)
     seed = checks.count("seed", seed, low=0)
-    examples = inputs.read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    examples = inputs.read(probs, labels, *shared)
     of_sample = on_rows(metric, options, examples)
     value = of_sample(slice(None))
     generator, size = np.random.default_rng(seed), len(examples.labels)
@@ -144,16 +143,8 @@ class GroupTable:
     counts: dict
     overall: float
     worst_group: object
-
-    @property
-    def worst(self):
-        """The worst value of a group; NaN if one is NaN."""
-        return self.values[self.worst_group]
-
-    @property
-    def gap(self):
-        """The largest value of a group minus the smallest."""
-        return float(np.ptp(list(self.values.values())))
+    worst: float
+    gap: float
 
     def __str__(self):
         """The table, one row per group."""
@@ -222,19 +213,20 @@ def groupwise(
         worst: b      2    0.5000
         gap                0.5000
     """
-    examples = inputs.read(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    examples = inputs.read(probs, labels, *shared)
     of_rows = on_rows(metric, options, examples)
     rows = rows_of_groups(examples, groups)
-    values = {group: of_rows(index) for group, index in rows.items()}
-    worst = np.argmin if metric in RISING else np.argmax
+    values = [of_rows(index) for index in rows.values()]
+    worst = int((np.argmin if metric in RISING else np.argmax)(values))
     return GroupTable(
         metric=getattr(metric, "__name__", type(metric).__name__),
-        values=values,
+        values=dict(zip(rows, values, strict=True)),
         counts={group: len(index) for group, index in rows.items()},
         overall=of_rows(slice(None)),
-        worst_group=list(values)[worst(list(values.values()))],
+        worst_group=list(rows)[worst],
+        worst=values[worst],
+        gap=float(np.ptp(values)),
     )
 
 

@@ -45,10 +45,9 @@ def ks_error(
     Reference:
         Gupta et al., "Calibration of Neural Networks using Splines", 2021.
     """
-    outcomes = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
-    confidence, excess, mass = _sorted_excess(*outcomes)
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    outcomes = inputs.top_labels(probs, labels, *shared)
+    confidence, excess, mass = _sorted_excess(outcomes)
     total = np.abs(np.cumsum(excess))
     # Inside of a group of ties the sum depends on their order.
     is_last = np.append(confidence[1:] != confidence[:-1], True)
@@ -71,9 +70,7 @@ def mmce(
 
         sqrt(sum_ij (c_i - a_i) (c_j - a_j) exp(-|c_i - c_j| / width)) / N
 
-    in O(N log N): for sorted values the kernel is a product, and running sums
-    give each of its rows. The loss `ct.losses.mmce` is the square of this
-    metric.
+    in O(N log N). The loss `ct.losses.mmce` is the square of this metric.
 
     Args:
         probs, labels: As in `calibration_error`.
@@ -94,10 +91,10 @@ def mmce(
         Kernel Mean Embeddings", 2018.
     """
     width = checks.number("width", width, low=SMALLEST_WIDTH, closed=True)
-    outcomes = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
-    points, excess, mass = _sorted_excess(*outcomes)
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    outcomes = inputs.top_labels(probs, labels, *shared)
+    points, excess, mass = _sorted_excess(outcomes)
+    # For sorted values the kernel is a product of two exponentials.
     rising = excess * np.exp((points - points[0]) / width)
     # sum_{j < i} e_j exp((x_j - x_i) / width) for every i.
     before = np.concatenate([[0.0], np.cumsum(rising)[:-1]])
@@ -125,10 +122,8 @@ def smooth_calibration_error(
     which does not increase with s. The result is the only s with smECE_s = s,
     so that errors are measured at the scale of their own size.
 
-    The reflected kernel is the heat kernel of an interval with closed ends, so
-    that a cosine transform turns the smoothing into a product. The excess is
-    spread over a grid of 32,768 cells; the result agrees with direct summation
-    to about 1e-5 of its value.
+    The excess is spread over a grid of 32,768 cells; the result agrees with
+    direct summation to about 1e-5 of its value.
 
     Args:
         probs, labels, from_logits, multi_label, ignore_class, sample_weight: As
@@ -147,9 +142,8 @@ def smooth_calibration_error(
         Blasiok and Nakkiran, "Smooth ECE: Principled Reliability Diagrams via
         Kernel Smoothing", 2023.
     """
-    confidence, correct, weight = inputs.top_labels(
-        probs, labels, from_logits, multi_label, ignore_class, sample_weight
-    )
+    shared = from_logits, multi_label, ignore_class, sample_weight
+    confidence, correct, weight = inputs.top_labels(probs, labels, *shared)
     if np.array_equal(confidence, correct):
         return 0.0
     points = confidence.astype(np.float64)
@@ -164,6 +158,8 @@ def smooth_calibration_error(
         share = 1 - np.abs(position - cell)
         cell = np.clip(cell, 0, NUM_CELLS - 1).astype(np.int64)
         cells += np.bincount(cell, excess * share, minlength=NUM_CELLS)
+    # The reflected kernel is the heat kernel of an interval with closed ends: a
+    # cosine transform turns the smoothing into a product.
     spectrum = scipy.fft.dct(cells)
     decay = -0.5 * (np.pi * np.arange(NUM_CELLS)) ** 2
 
@@ -174,9 +170,7 @@ def smooth_calibration_error(
     return float(scipy.optimize.brentq(difference, 0, 1, xtol=1e-12))
 
 
-def _sorted_excess(confidence, correct, weight):
+def _sorted_excess(outcomes):
     """Sorted confidences, their weighted excess, and the total weight."""
-    arrays = binned.sort_together(confidence, correct, weight)
-    confidence, correct, weight = arrays
-    confidence = confidence.astype(np.float64)
+    confidence, correct, weight = binned.sort_together(*outcomes)
     return confidence, weight * (confidence - correct), weight.sum()

@@ -64,6 +64,7 @@ def test_weights_and_ignored_examples():
         (SETS, LABELS, {"sample_weight": 0 * WEIGHTS}, "`sample_weight`"),
         (SETS, 0 * LABELS, {"ignore_class": 0}, "`ignore_class`"),
         (SETS, LABELS, {"ignore_class": 0.5}, "`ignore_class`"),
+        ([[True, False]], None, {}, "`labels` must hold"),
     ],
 )
 def test_bad_input_is_named(sets, labels, options, message):
