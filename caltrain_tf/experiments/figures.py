@@ -1,8 +1,4 @@
-"""Figures of studies: objectives, effect sizes, calibration under shift.
-
-Each function returns a `matplotlib.figure.Figure`. An objective has the same
-label, colour and marker in all of them.
-"""
+"""Figures of studies, in which an objective has one label, colour, marker."""
 
 import io
 import math
@@ -15,9 +11,8 @@ from caltrain_tf.experiments import config
 from caltrain_tf.figures import reliability, style
 
 # Colours of the losses, in the order of the paper's tables: Okabe and Ito's
-# palette, which is safe for colour-blind readers, and colours at least 15
-# CIELAB units from it and from each other for any colour vision. Other losses
-# are grey.
+# palette, and colours at least 15 CIELAB units from it and from each other for
+# any colour vision. Other losses are grey.
 COLORS = {
     "nll": "#0072B2",
     "focal": "#332288",
@@ -106,11 +101,7 @@ def _base(metric):
 
 
 def objective_style(objective):
-    """Returns the arguments of `Axes.plot` for an objective.
-
-    The colour is that of the secondary loss, if any, the marker that of the
-    primary loss; markers and bars of interleaved training are hollow.
-    """
+    """Returns arguments of `Axes.plot`; interleaved training is hollow."""
     primary, secondary, interleaved = config.split_objective(objective)
     color = COLORS.get(secondary or primary, "#999999")
     return {
@@ -125,8 +116,7 @@ def effect_size_bars(effects):
     """Draws Cohen's d of every secondary loss: figure 1 of the paper.
 
     Bars are means of `statistics.effect_sizes` over settings and primaries,
-    with the best at the top; points are the single values. Several metrics are
-    bars side by side.
+    points the single values. Several metrics are bars side by side.
     """
     metrics = list(effects["metric"].unique())
     means = effects.pivot_table("d", "secondary", "metric", sort=False)
@@ -153,11 +143,7 @@ def effect_size_bars(effects):
 
 
 def error_bars_by_objective(summary, metric="ece"):
-    """Draws a metric of each objective: figure 5 of the paper.
-
-    The accuracy is below each bar. Error bars are one standard error over
-    seeds; a single run has none.
-    """
+    """Draws a metric, and the accuracy below it: figure 5 of the paper."""
     mean = summary.mean.dropna(subset=metric)
     error, factor = summary.error.loc[mean.index], metric_factor(metric)
     figure, ax = style.new_axes(0.8 + 0.4 * len(mean))
@@ -203,11 +189,7 @@ def gains_by_training_gap(gains):
 
 
 def accuracy_against_confidence(rows):
-    """Draws the accuracy in each bin, over all seeds, against its confidence.
-
-    Networks are over-confident where their line is below the diagonal. Bins of
-    fewer than 30 predictions are left out.
-    """
+    """Draws the accuracy in each bin, over all seeds, against confidence."""
     figure, ax = style.new_axes(4.4)
     reliability.draw_diagonal(ax, label="calibrated")
     for objective, bins in rows.groupby("objective", sort=False):
@@ -227,8 +209,8 @@ def accuracy_against_confidence(rows):
 def shift_lines(means, metric="ece", title=None):
     """Draws a metric against severity, with error bars.
 
-    `means` is a frame of `severity`, `mean`, `error` (NaN for none), and
-    `objective`, `calibrator` or both: a line each.
+    `means` has `severity`, `mean`, `error` (NaN for none), and `objective`,
+    `calibrator` or both: a line each.
     """
     factor = metric_factor(metric)
     keys = [key for key in ("objective", "calibrator") if key in means]

@@ -1,8 +1,7 @@
 """Executes runs in processes of their own, on this machine or on Ray.
 
-`submit(run)` of a pool returns a `concurrent.futures.Future` of an `Outcome`.
-The output of a run's processes is in `log.txt` of its folder. Their standard
-input stays open until the parent process ends, and then they stop.
+Their output is in `log.txt` of a run's folder. They stop when their standard
+input is closed, also by the end of the parent process.
 """
 
 import concurrent.futures
@@ -29,17 +28,16 @@ class Run:
     """A run that a pool executes."""
 
     name: str  # On the terminal, such as `focal+sb_ece seed 0`.
-    config: dict  # The whole configuration, of JSON types.
+    config: dict
     folder: str  # Local or in a bucket.
-    # One after the other: a script of the repository, and its arguments.
-    commands: tuple
+    commands: tuple  # Scripts of the repository, each with its arguments.
 
 
 class Outcome(NamedTuple):
-    """How a run ended, after how long, and the last line of its output."""
+    """How a run ended."""
 
     failure: str  # A text such as `exit code 1`; empty if the run succeeded.
-    last_line: str
+    last_line: str  # Of its output.
     seconds: float
 
 
@@ -99,11 +97,9 @@ class LocalPool(_Pool):
 
 
 class RayPool(_Pool):
-    """Executes runs on a Ray cluster, one task per run.
+    """Executes runs on a Ray cluster, whose nodes get the repository.
 
-    A run whose node dies is restarted on another node and resumes from its last
-    checkpoint, so all nodes must share the folders of the runs. The repository
-    is sent to the nodes; the dependencies must be installed there.
+    A run whose node dies resumes on another one from its last checkpoint.
     """
 
     def __init__(self, root, address, cpus=1, gpus=0, resources=None):
@@ -112,12 +108,10 @@ class RayPool(_Pool):
         there = self._ray.cluster_resources()
         if any(there.get(name, 0) < needs[name] for name in needs):
             print(f"No node has {needs} now; waiting.", file=sys.stderr)
-        self._task = self._ray.remote(
-            num_cpus=cpus,
-            num_gpus=gpus,
-            resources=resources or {},
-            max_retries=20,  # Of a run whose node or worker died.
-        )(_ray_task)
+        # Retries are of a run whose node or worker died.
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 20}
+        task = self._ray.remote(resources=resources or {}, **options)
+        self._task = task(_ray_task)
         # TensorFlow takes every GPU that it sees.
         self._arguments = cpus, None if gpus else "", os.getcwd()
         self._refs = []
@@ -155,7 +149,7 @@ def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
             )
         seconds = time.monotonic() - start
         log.seek(first)
-        lines = log.read().decode(errors="replace").split("\n")
+        lines = log.read().decode(errors="replace").strip().split("\n")
         log.write(f"--- {failure or 'done'} after {seconds:.1f} s\n".encode())
     if remote:
         from caltrain_tf import files
@@ -163,8 +157,7 @@ def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
         there = files.as_path(run.folder) / LOG
         before = there.read_bytes() if there.exists() else b""
         files.write_bytes(there, before + path.read_bytes())
-    last_line = next((s for line in lines[::-1] if (s := line.strip())), "")
-    return Outcome(failure, last_line, seconds)
+    return Outcome(failure, lines[-1].strip(), seconds)
 
 
 def gpus_of_slots(parallel):
@@ -217,7 +210,6 @@ def _environment(root, threads, gpus):
     return {
         **dict.fromkeys((*names, "OMP_NUM_THREADS"), str(threads)),
         **os.environ,
-        # The scripts of a repository import its package.
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         "CALTRAIN_STOPS_WITH_INPUT": "1",
@@ -244,8 +236,9 @@ def _connect_ray(root, address):
         raise ValueError(
             '--ray needs the package ray: pip install "caltrain_tf[ray]"'
         ) from error
-    sent = ("baselines", "caltrain_tf", "configs")
-    others = [p.name for p in pathlib.Path(root).iterdir()]
+    there = {path.name for path in pathlib.Path(root).iterdir()}
+    others = there - {"baselines", "caltrain_tf", "configs"}
+    excludes = [f"/{name}" for name in others]
     try:
         host, _, port = address.removeprefix("ray://").partition(":")
         if port:
@@ -253,10 +246,7 @@ def _connect_ray(root, address):
             socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(
             address=address,
-            runtime_env={
-                "working_dir": str(root),
-                "excludes": [f"/{name}" for name in others if name not in sent],
-            },
+            runtime_env={"working_dir": str(root), "excludes": excludes},
             log_to_driver=False,
             logging_level="ERROR",
         )
@@ -265,7 +255,6 @@ def _connect_ray(root, address):
             "--ray must be `auto` (after `ray start --head`), `local`, or the "
             f"address of a cluster. Received: --ray={address}, where {error}"
         ) from error
-    # Pickled by value, so that a node does not import TensorFlow only to start
-    # a process.
+    # Pickled by value, so that a node need not import TensorFlow.
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     return ray

@@ -108,14 +108,14 @@ def _figures(rows):
     """Yields title, caption and figure of one setting."""
     results, reliability, shift = rows
     scaled = {"ece": "", "ece_ts": ", after temperature scaling (TS)"}
-    errors = [k for k in scaled if k in results and results[k].notna().any()]
-    summary = statistics.summarize(results, errors)
-    for key in errors:
-        yield (
-            f"ECE by objective{scaled[key]}",
-            f"With the accuracy under each bar. {_OVER_SEEDS} {tables.ECE}",
-            figures.error_bars_by_objective(summary, key),
-        )
+    for key, text in scaled.items():
+        if key in results and results[key].notna().any():
+            summary = statistics.summarize(results, [key])
+            yield (
+                f"ECE by objective{text}",
+                f"With the accuracy under each bar. {_OVER_SEEDS} {tables.ECE}",
+                figures.error_bars_by_objective(summary, key),
+            )
     yield from _effect_figures(results)
     yield from _shift_figures(results, shift)
     bins = reliability[reliability["calibrator"] == "none"]
@@ -161,11 +161,9 @@ def _shift_figures(results, shift):
     unscaled = statistics.shift_by_objective(shift)
     if not unscaled["severity"].any():
         return
-    images = tables.images_text(results)
-    corruptions = (
-        f"Mean over {unscaled['corruptions'].max()} corruptions"
-        + f", each set of {images} images" * bool(images)
-    )
+    corruptions = f"Mean over {unscaled['corruptions'].max()} corruptions"
+    if images := tables.images_text(results):
+        corruptions += f", each set of {images} images"
     nll = statistics.shift_by_objective(shift, "ts").query("objective == 'nll'")
     lines = [unscaled.assign(calibrator="none"), nll.assign(calibrator="ts")]
     yield (

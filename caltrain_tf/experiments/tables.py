@@ -1,7 +1,8 @@
 """The tables of a report, on the page and as Markdown."""
 
-import importlib.resources
+import pathlib
 import re
+from itertools import repeat
 from typing import NamedTuple
 
 import pandas as pd
@@ -149,7 +150,7 @@ def _measures(results, title, note, metrics, needs):
     if not {*needs.split()} & {*there}:
         return None
     summary = statistics.summarize(results, there)
-    texts = _cells(summary.mean[there], summary.error)
+    texts = _cells(summary, there)
     texts = texts.where(~summary.best[there], texts + "*")
     texts = texts.rename(columns=figures.metric_label)
     # The count of the measure that the fewest runs have.
@@ -164,12 +165,11 @@ def _measures(results, title, note, metrics, needs):
 
 def _tests(results, metric):
     """Returns a table of paired tests against the primary loss alone."""
-    tests = pd.DataFrame()
-    if metric in results:
-        tests = statistics.paired_tests(results, metric)
+    if metric not in results:
+        return None
+    tests = statistics.paired_tests(results, metric).set_index("objective")
     if tests.empty:
         return None
-    tests = tests.set_index("objective")
     texts = pd.DataFrame(
         {
             "Against": tests["against"].map(figures.objective_label),
@@ -224,9 +224,7 @@ def _shift(rows):
 
 def read_paper():
     """Returns the paper's table of all results: 42 objectives, in percent."""
-    path = importlib.resources.files("caltrain_tf") / "experiments/paper.csv"
-    with path.open() as file:
-        return pd.read_csv(file)
+    return pd.read_csv(pathlib.Path(__file__).with_name("paper.csv"))
 
 
 def _paper(results):
@@ -240,14 +238,13 @@ def _paper(results):
         return None
     keys = [k for k in _MEASURES["results"][2].split() if _has(results, k)]
     summary, paper = statistics.summarize(results, keys), paper.loc[shared]
-    ours = _cells(summary.mean[keys], summary.error).loc[shared]
+    ours = _cells(summary, keys).loc[shared]
     texts = {"Seeds": summary.count["ece"].loc[shared].astype(str)}
     for key in keys:
-        theirs = zip(paper[key] / 100, paper[f"{key}_error"] / 100, strict=True)
         label = figures.metric_label(key)
         texts[label] = ours[key]
-        label = label.replace(" (%)", ", paper (%)")
-        texts[label] = [text_of(*pair) for pair in theirs]
+        theirs = paper[key] / 100, paper[f"{key}_error"] / 100
+        texts[label.replace(" (", ", paper (")] = [*map(text_of, *theirs)]
     return _table(
         "Beside the paper",
         "Means ± standard errors, ours over seeds, the paper's over 10 runs of "
@@ -259,31 +256,28 @@ def _paper(results):
 
 def _hyperparameters(results):
     """Returns a table with one row per objective and its hyperparameters."""
-    groups = results.astype({"seed": str}).groupby(
-        ["objective", "hyperparameters"], sort=False
-    )
-    texts = groups["seed"].agg(", ".join).reset_index("hyperparameters")
+    names = {"seed": "Seeds", "hyperparameters": "Hyperparameters"}
+    texts = results.astype({"seed": str}).rename(columns=names)
+    groups = texts.groupby(["objective", "Hyperparameters"], sort=False)
+    texts = groups["Seeds"].agg(", ".join).reset_index("Hyperparameters")
     return _table(
         "What every objective was trained with",
         "Settings of the losses, the weight of the secondary one (beta) and "
         "that of the l2 penalty.",
-        texts[["seed", "hyperparameters"]].set_axis(
-            ["Seeds", "Hyperparameters"], axis="columns"
-        ),
+        texts[[*names.values()]],
     )
 
 
-def _cells(mean, error):
-    """Returns means ± errors of metrics as texts."""
+def _cells(summary, metrics):
+    """Returns means ± errors as texts."""
     texts = {
-        key: map(text_of, mean[key], error[key], [key] * len(mean))
-        for key in mean
+        key: map(text_of, summary.mean[key], summary.error[key], repeat(key))
+        for key in metrics
     }
-    return pd.DataFrame(texts, index=mean.index)
+    return pd.DataFrame(texts, index=summary.mean.index)
 
 
 def _table(title, note, texts):
     """Returns a table of texts by objective."""
-    labels = texts.index.map(figures.objective_label)
-    texts.insert(0, "Objective", labels)
+    texts.insert(0, "Objective", texts.index.map(figures.objective_label))
     return Table(title, note, texts.reset_index(drop=True))
