@@ -1,12 +1,7 @@
 """Affine maps of logits or log-probabilities, fitted with a penalty.
 
-    mean NLL(outputs) + sum(strength (parameters - centre)^2)
-
-Vector, matrix, Dirichlet and structured scaling differ in their inputs, in the
-strength of the penalty for each parameter, and in where it is 0. Parameters are
-an array `(K, m)` whose last column is the bias: with m = K + 1 the outputs are
-`inputs @ parameters[:, :-1].T + bias`, and with m = 2 they are
-`inputs * parameters[:, 0] + bias`.
+Parameters are an array `(K, m)` whose last column is the bias; the others are a
+matrix (m = K + 1) or the vector that the inputs are multiplied by (m = 2).
 """
 
 import numpy as np
@@ -388,7 +383,7 @@ class StructuredMatrixScaling(StructuredVectorScaling):
 
 
 class Problem:
-    """The objective on some examples, whose penalty is 0 at `centre`."""
+    """mean NLL(outputs) + sum(strength (parameters - centre)^2)."""
 
     def __init__(self, inputs, labels, weights, centre):
         # `(K, n)`: sums over few classes are twice as fast.

@@ -206,11 +206,9 @@ class Calibrator(ClassifierMixin, PostHoc):
     """A map to calibrated logits: a `PostHoc` that defines `_transform`."""
 
     def transform(self, logits):
-        """Returns calibrated logits.
+        """Returns calibrated logits of the shape of `logits`.
 
-        They have the shape of `logits`, an array as `fit` takes it, and are
-        float64 for float64 and float32 otherwise. For a `tf.data.Dataset`, map
-        the layer of `as_layer()` over it.
+        They are float64 for float64 and float32 otherwise.
         """
         examples = self._read_new(logits)
         is_binary = examples.predictions.shape[1] == 1

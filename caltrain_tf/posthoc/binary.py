@@ -77,8 +77,7 @@ class PlattScaling(BinaryCalibrator):
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
-        a_: The slopes, `(1,)` for a binary problem and `(K,)` otherwise.
-        b_: The intercepts, of the same shape.
+        a_, b_: The parameters, `(1,)` for a binary problem, else `(K,)`.
 
     Example:
         >>> import caltrain_tf as ct
@@ -112,10 +111,7 @@ class BetaCalibration(BinaryCalibrator):
         from_probs, multi_label, ignore_class: See `TemperatureScaling`.
 
     Attributes:
-        a_: The coefficients of log p, `(1,)` for a binary problem and `(K,)`
-            otherwise.
-        b_: The coefficients of -log(1 - p), of the same shape.
-        c_: The intercepts, of the same shape.
+        a_, b_, c_: The parameters, `(1,)` for a binary problem, else `(K,)`.
 
     Example:
         >>> import caltrain_tf as ct

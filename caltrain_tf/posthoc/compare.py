@@ -1,6 +1,7 @@
 """Comparison of calibrators with each other and with doing nothing."""
 
 import html
+import itertools
 import warnings
 from typing import NamedTuple
 
@@ -59,9 +60,7 @@ def compare(
         num_bins: Number of bins of the ECE (l2, bins of equal mass).
         num_samples: Number of bootstrap samples.
         seed: Seed of the folds and of the bootstrap.
-        from_probs: Whether predictions are probabilities instead of logits.
-        multi_label: Whether the last axis holds independent binary problems.
-        ignore_class: The label of examples that are ignored.
+        from_probs, multi_label, ignore_class: See `TemperatureScaling`.
         sample_weight: A weight >= 0 for each example.
 
     Returns:
@@ -151,20 +150,20 @@ class Comparison:
         self.scores = {name: scores for name, (scores, _) in measured.items()}
         plain = measured[NOTHING][1]
         tests = [_differences(measured[n][1] - plain) for n in calibrators]
-        pivots, p_values = np.swapaxes(tests, 0, 1)
-        p_values = holm(p_values.ravel()).reshape(p_values.shape)
+        differences, p_values = np.swapaxes(tests, 0, 1).reshape(2, -1)
         self.better, self.harmful = {}, []
-        for name, *tests in zip(calibrators, pivots, p_values, strict=True):
-            of_name = self.scores[name]
-            for metric, *test in zip(DECISIVE, *tests, strict=True):
-                difference, p_value = map(float, test)
-                of_name[metric] = of_name[metric]._replace(
-                    difference=difference, p_value=p_value
-                )
-            if metrics := [m for m in DECISIVE if of_name[m].is_better]:
-                self.better[name] = metrics
-            nll = of_name["nll"]
-            if nll.difference > 0 and nll.p_value < 1 - LEVEL:
+        for (name, metric), difference, p_value in zip(
+            itertools.product(calibrators, DECISIVE),
+            differences.tolist(),
+            holm(p_values).tolist(),
+            strict=True,
+        ):
+            value, interval, *_ = self.scores[name][metric]
+            score = Score(value, interval, difference, p_value)
+            self.scores[name][metric] = score
+            if score.is_better:
+                self.better.setdefault(name, []).append(metric)
+            elif metric == "nll" and difference > 0 and p_value < 1 - LEVEL:
                 self.harmful.append(name)
         self.best = min(
             (name for name, better in self.better.items() if "nll" in better),

@@ -15,7 +15,6 @@ from caltrain_tf import checks, inputs, layers
 from caltrain_tf.metrics import binned
 from caltrain_tf.posthoc import base
 
-OBJECTIVES = ("nll", "sb_ece", "hb_ece")
 # At these log b predictions are uniform, or all of one class, whatever the
 # scale of the logits. b and 1 / b are finite in float32.
 LOWEST, HIGHEST = -81.0, 81.0
@@ -85,7 +84,8 @@ class TemperatureScaling(base.Calibrator):
         ignore_class=None,
     ):
         super().__init__(from_probs, multi_label, ignore_class)
-        self.objective = checks.choice("objective", objective, OBJECTIVES)
+        objectives = "nll", "sb_ece", "hb_ece"
+        self.objective = checks.choice("objective", objective, objectives)
         self.num_bins = checks.count("num_bins", num_bins)
         self.likelihood_weight = base.number_or_none(
             "likelihood_weight", likelihood_weight
