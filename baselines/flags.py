@@ -116,7 +116,7 @@ def define_training(default_config):
     )
 
 
-def run_config():
+def _run_config():
     """Returns the configuration and the folder of the run to train."""
     from caltrain_tf import checks
     from caltrain_tf.experiments import config as settings
@@ -205,6 +205,19 @@ def run(main, *, arguments=False):
             return " ".join(str(error).split())
 
     app.run(guarded, flags_parser=_parse)
+
+
+def run_training(train):
+    """Trains unless the run is finished, and prints its results."""
+
+    def main(_):
+        from caltrain_tf.experiments import experiment
+
+        config, folder = _run_config()
+        results = experiment.finished(folder, config) or train(config, folder)
+        experiment.print_results(config, folder, results)
+
+    run(main)
 
 
 def _parse(argv):

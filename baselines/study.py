@@ -38,10 +38,10 @@ flags.DEFINE_string(
 )
 
 
-def read_runs():
-    """Returns the runs that the flags ask for."""
+def main(_):
+    """Executes the runs, and prints their results."""
+    from caltrain_tf.experiments import build, study
     from caltrain_tf.experiments import config as settings
-    from caltrain_tf.experiments import study
 
     varied = {"seed", "loss.primary", "loss.secondary", "interleaved.enabled"}
     set_by_user = flags.config_flags.get_override_values(FLAGS["config"])
@@ -55,7 +55,7 @@ def read_runs():
         tuned = settings.read_tuned(FLAGS.tuned, config.data.name)
         without = [name for name in objectives if name not in tuned]
         print(f"Not tuned: {', '.join(without) or 'none'}")
-    return study.study_runs(
+    runs = study.study_runs(
         config,
         objectives,
         FLAGS.seeds,
@@ -64,13 +64,6 @@ def read_runs():
         flags.of_runs(),
         shlex.split(FLAGS.shift_flags) if FLAGS.shift else None,
     )
-
-
-def main(_):
-    """Executes the runs, and prints their results."""
-    from caltrain_tf.experiments import build, study
-
-    runs = read_runs()
     # Here, and not in the log of every run.
     build.check([run.config for run in runs], FLAGS.data_dir)
     print(f"{len(runs)} runs in {FLAGS.output_dir}", flush=True)

@@ -57,14 +57,5 @@ def train(config, folder):
     return results
 
 
-def main(_):
-    """Trains unless the run is finished, and prints its results."""
-    from caltrain_tf.experiments import experiment
-
-    config, folder = flags.run_config()
-    results = experiment.finished(folder, config) or train(config, folder)
-    experiment.print_results(config, folder, results)
-
-
 if __name__ == "__main__":
-    flags.run(main)
+    flags.run_training(train)

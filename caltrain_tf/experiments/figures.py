@@ -82,22 +82,23 @@ def calibrator_label(calibrator):
 
 def metric_label(metric, unit=True):
     """Returns the label of a metric, with its unit: `ECE + TS-SB-ECE (%)`."""
-    base = _base(metric)
-    label, unit_name = _METRICS.get(base, (metric, ""))
-    if base and metric != base:
-        label += f" + {calibrator_label(metric[len(base) + 1 :])}"
+    label, unit_name = _label_and_unit(metric)
     return f"{label} ({unit_name})" if unit and unit_name else label
 
 
 def metric_factor(metric):
     """Returns 100 for metrics that are shown in percent, otherwise 1."""
-    return 100 if _METRICS.get(_base(metric), ("", ""))[1] == "%" else 1
+    return 100 if _label_and_unit(metric)[1] == "%" else 1
 
 
-def _base(metric):
-    """Returns the metric without the calibrator's name, "" if unknown."""
-    found = (key for key in _METRICS if f"{metric}_".startswith(f"{key}_"))
-    return next(found, "")
+def _label_and_unit(metric):
+    for key, (label, unit) in _METRICS.items():
+        if metric == key:
+            return label, unit
+        if metric.startswith(f"{key}_"):
+            calibrator = calibrator_label(metric.removeprefix(f"{key}_"))
+            return f"{label} + {calibrator}", unit
+    return metric, ""
 
 
 def objective_style(objective):

@@ -63,8 +63,8 @@ def write_report(rows, output, command=""):
     )
     collect.write_rows(rows, output.with_name(f"{output.stem}_rows"))
     for name in tables.NAMES:
-        parts = {s["setting"]: s["tables"].get(name) for s in sections}
-        here = {setting: table for setting, table in parts.items() if table}
+        having = [s for s in sections if name in s["tables"]]
+        here = {s["setting"]: s["tables"][name] for s in having}
         path = output.with_name(f"{output.stem}_tables") / f"{name}.md"
         if here:
             files.write_text(path, tables.to_markdown(here))
