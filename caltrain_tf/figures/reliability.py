@@ -52,12 +52,11 @@ def reliability_diagram(
     Args:
         probs, labels: As in `metrics.calibration_error`.
         num_bins: Number of bars.
-        from_logits: Whether `probs` holds logits.
         ax: The matplotlib axes to draw on; a new figure when not given. The
             histogram and the legend are placed below them.
         title: Title of the figure, before the calibration error.
         positive: Whether to draw class 1 of a binary problem.
-        multi_label, ignore_class, sample_weight: As in the metrics.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -141,9 +140,7 @@ def _new_axes(count):
     return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
 
 
-def _draw_legend(
-    place, accuracy="accuracy", confidence="confidence", **options
-):
+def _draw_legend(place, accuracy="accuracy", confidence="confidence", **below):
     """Draws a legend above all diagrams of a figure, or at axes."""
     handles = [
         Patch(facecolor=_BLUE, label=accuracy),
@@ -152,7 +149,7 @@ def _draw_legend(
         Line2D([], [], color=_ORANGE, label=f"mean {confidence}"),
     ]
     look = {"frameon": False, "ncols": 2, "fontsize": 8}
-    place.legend(handles=handles, loc="upper center", **look, **options)
+    place.legend(handles=handles, loc="upper center", **look, **below)
 
 
 def draw_diagonal(ax, **options):
@@ -190,11 +187,7 @@ def _draw(ax, outcome, title, num_bins, binning="equal_mass"):
     below = ax.inset_axes(_HISTOGRAM_BOX, sharex=ax)
     share = curve.count / curve.count.sum()
     below.bar(left, share, color="#CCCCCC", edgecolor="white", **options)
-    for values, color, linestyle in (
-        (curve.confidence, _ORANGE, "-"),
-        (curve.accuracy, _BLUE, "--"),
-    ):
-        mean = np.nan_to_num(values) @ share
-        below.axvline(mean, color=color, linestyle=linestyle)
+    below.axvline(np.nan_to_num(curve.confidence) @ share, color=_ORANGE)
+    below.axvline(accuracy @ share, color=_BLUE, linestyle="--")
     below.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     below.set(xlabel="Confidence", ylabel="Share")

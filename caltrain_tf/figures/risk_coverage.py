@@ -26,11 +26,10 @@ def risk_coverage(
 
     Args:
         probs, labels: As in `metrics.calibration_error`.
-        from_logits: Whether `probs` holds logits.
         ax: The matplotlib axes to draw on; a new figure when not given. Pass
             the axes of an earlier figure to add another curve.
         label: Name of the curve in the legend.
-        multi_label, ignore_class, sample_weight: As in the metrics.
+        from_logits, multi_label, ignore_class, sample_weight: Likewise.
 
     Returns:
         A `matplotlib.figure.Figure`.

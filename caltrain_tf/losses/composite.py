@@ -31,8 +31,7 @@ class CompositeLoss(base.Loss):
             together, which is not the mean of the replicas' losses. On CPU and
             GPU this needs `model.compile(jit_compile=False)`.
         name: The loss's name.
-        multi_label: Whether the last axis holds independent binary labels.
-        ignore_class: Label of the examples that do not count, such as -1.
+        multi_label, ignore_class: As in `ct.losses.nll`.
         reduction: As in `keras.losses.Loss`, applied to a copy of the batch's
             value for each example that counts.
 

@@ -25,10 +25,8 @@ class Groupwise(base.Loss):
         loss: As in `CompositeLoss`; callables and losses of Keras must return a
             value for each example.
         num_groups: Number of groups.
-        from_logits: Whether predictions are logits. By default the option of
-            `loss`, or False if `loss` is a name.
-        ignore_class: Label of the examples that do not count, such as -1. By
-            default the option of `loss`.
+        from_logits, ignore_class: As in `ct.losses.nll`. By default the options
+            of `loss`, or False and None if `loss` is a name.
         name, reduction: As in `CompositeLoss`.
 
     Example:

@@ -193,13 +193,11 @@ def laplacian_quadratic_form(points, coefficients, width):
     order = ops.argsort(ops.stop_gradient(points))
     x, e = ops.take(points, order), ops.take(coefficients, order)
     # The kernel of sorted points is a product, exp(-x_i/w) exp(x_j/w) for
-    # x_j < x_i: a running sum gives the sum over all points to the left, which
-    # contains each pair once. Equal points have a kernel of 1 and no gradient
-    # between them. Centred, so that neither factor leaves the range of float32.
+    # x_j < x_i: a running sum gives the sum over all points to the left. Equal
+    # points have a kernel of 1. Centred, so that both factors are in range.
     rising = ops.exp((x - 0.5) / width)
     falling = ops.exp((0.5 - x) / width)
-    # What lies strictly to the left of equal points is the running sum at the
-    # first of them; the others add 0 to that.
+    # Of equal points, the first one has the sum to the left of all.
     is_first = is_first_of_ties(x)
     before = ops.where(is_first, running_sum_before(e * rising), 0.0)
     left, equal = sums_over_ties(is_first, before, e)

@@ -17,9 +17,7 @@ from caltrain_tf.losses import (
     uncertainty,
 )
 
-_AvUCGS = functools.partial(
-    uncertainty.AvUC, stop_gradient=True, name="avuc_gs"
-)
+_GS = functools.partial(uncertainty.AvUC, stop_gradient=True, name="avuc_gs")
 # name -> (class, label in reports and figures)
 _PRIMARY = {
     "nll": (likelihood.NLL, "NLL"),
@@ -32,7 +30,7 @@ _SECONDARY = {
     "sb_ece": (soft_bins.SBECE, "SB-ECE"),
     "s_avuc": (uncertainty.SoftAvUC, "S-AvUC"),
     "avuc": (uncertainty.AvUC, "AvUC"),
-    "avuc_gs": (_AvUCGS, "AvUC-GS"),
+    "avuc_gs": (_GS, "AvUC-GS"),
     "mmce": (kernel.MMCE, "MMCE"),
     "sb_marginal_ece": (soft_bins.SBMarginalECE, "SB-marginal ECE"),
     "esd": (kernel.ESD, "ESD"),
@@ -55,10 +53,8 @@ def options(name):
         >>> ct.losses.options("s_avuc")
         {'threshold': 0.5, 'temperature': 0.1}
     """
-    loss = _BY_NAME[checks.choice("name", name, tuple(_BY_NAME))]
-    common = (*base.SHARED, "name", "reduction")
-    parameters = inspect.signature(loss).parameters.items()
-    return {k: each.default for k, each in parameters if k not in common}
+    name = checks.choice("name", name, tuple(_BY_NAME))
+    return _BY_NAME[name](from_logits=True).options
 
 
 def get(identifier, **options):

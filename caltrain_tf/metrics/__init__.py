@@ -7,8 +7,6 @@ from caltrain_tf.metrics.binned import (
     reliability_curve,
 )
 from caltrain_tf.metrics.decomposition import (
-    CalibrationTest,
-    ScoreDecomposition,
     calibration_test,
     score_decomposition,
 )
@@ -43,12 +41,10 @@ from caltrain_tf.metrics.unbinned import (
 __all__ = [
     "AverageUncertainty",
     "BrierScore",
-    "CalibrationTest",
     "ExpectedCalibrationError",
     "KSError",
     "MarginalCalibrationError",
     "NegativeLogLikelihood",
-    "ScoreDecomposition",
     "SoftBinnedECE",
     "accuracy",
     "aurc",

@@ -210,9 +210,8 @@ def reliability_curve(
 
     The bins are those of `calibration_error`. With `positive=True`, they are
     bins of the probability of class 1 of a binary problem, and the accuracy is
-    the share of examples of class 1, as in scikit-learn's `calibration_curve`.
-    (There, an edge belongs to the bin below it, and quantiles are interpolated
-    between examples.)
+    the share of examples of class 1, as in scikit-learn's `calibration_curve`,
+    where an edge belongs to the bin below it.
 
     Args:
         probs, labels: As in `calibration_error`.

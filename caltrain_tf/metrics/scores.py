@@ -151,9 +151,8 @@ def average_uncertainty(
         -1/N sum_i sum_k p_ik log p_ik
 
     Args:
-        probs: As in `calibration_error`.
         labels: Needed only for `ignore_class`.
-        from_logits, multi_label, ignore_class, sample_weight: As in
+        probs, from_logits, multi_label, ignore_class, sample_weight: As in
             `calibration_error`.
 
     Returns:

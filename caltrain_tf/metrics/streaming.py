@@ -17,8 +17,6 @@ MOST_CELLS = 2**16
 FEWEST_CELLS = 2**6
 # How far rounding may move the rank of an example.
 RANK_ROUNDING = 0.01
-# The smallest normal float32: its logarithm is finite.
-SMALLEST_NORMAL = 1.1754944e-38
 
 
 class StreamingMetric(keras.metrics.Metric):
@@ -78,12 +76,7 @@ class StreamingMetric(keras.metrics.Metric):
         """
         shared = self.from_logits, self.multi_label, self.ignore_class
         batch = inputs.standardize(y_true, y_pred, *shared, sample_weight)
-        self.build_once(batch.num_classes)
         self._add(self.batch_sums(batch))
-
-    def build_once(self, num_classes):
-        """Creates the state if it depends on the number of classes."""
-        return None  # AutoGraph warns about a function without a body.
 
     def batch_sums(self, batch):
         """Returns what an `inputs.Batch` adds to the sums."""
@@ -105,7 +98,8 @@ class StreamingMetric(keras.metrics.Metric):
                     f"{self._options}. Received: {metric.get_config()}"
                 )
             if metric.sums is not None:  # It has seen a batch.
-                self.build_once(getattr(metric, "num_classes", None))
+                if hasattr(self, "num_classes"):
+                    self.build_once(metric.num_classes)
                 self._add(metric.sums.value)
                 self._add(-metric.lost.value)
 
@@ -154,8 +148,7 @@ class NegativeLogLikelihood(StreamingMetric):
     Example:
         >>> import caltrain_tf as ct
         >>> metric = ct.metrics.NegativeLogLikelihood()
-        >>> metric.update_state([0, 0], [[0.9, 0.1], [0.4, 0.6]])
-        >>> round(float(metric.result()), 4)
+        >>> round(float(metric([0, 0], [[0.9, 0.1], [0.4, 0.6]])), 4)
         0.5108
     """
 
@@ -174,8 +167,7 @@ class AverageUncertainty(StreamingMetric):
     Example:
         >>> import caltrain_tf as ct
         >>> metric = ct.metrics.AverageUncertainty()
-        >>> metric.update_state([0, 0], [[0.5, 0.5], [1.0, 0.0]])
-        >>> round(float(metric.result()), 4)
+        >>> round(float(metric([0, 0], [[0.5, 0.5], [1.0, 0.0]])), 4)
         0.3466
     """
 
@@ -183,7 +175,8 @@ class AverageUncertainty(StreamingMetric):
 
     def value(self, batch, _):
         """Entropies in nats."""
-        logs = batch.log_probabilities(smallest=SMALLEST_NORMAL)
+        # The logarithm of the smallest normal number is finite.
+        logs = batch.log_probabilities(float(np.finfo("float32").tiny))
         return -ops.sum(batch.probabilities() * logs, axis=-1)
 
 
@@ -274,8 +267,7 @@ class ExpectedCalibrationError(CellMetric):
     equal width are exact up to rounding.
 
     Args:
-        num_bins, norm, binning, debias: As in `calibration_error`, of which
-            the estimator is `"bin"`.
+        num_bins, norm, binning, debias: As in `calibration_error`.
         from_logits, name, dtype, multi_label, ignore_class: As in `BrierScore`.
 
     Example:
@@ -312,14 +304,13 @@ class ExpectedCalibrationError(CellMetric):
 class MarginalCalibrationError(CellMetric):
     """`marginal_calibration_error` over a stream; see there for the options.
 
-    The probabilities of every class are counted in cells that are narrower the
-    closer they are to 0 or 1: 4,096 for up to 16 classes, 64 for 1,000.
+    Bins of equal mass are made of 4,096 cells of a class for up to 16 classes,
+    and of 64 for 1,000.
 
     Args:
         num_bins, norm, binning, reduce: As in `marginal_calibration_error`.
-        num_classes: Needed only if the metric is created outside and first used
-            inside a replica of a distribution strategy; otherwise it is taken
-            from the first batch. Binary problems have 2.
+        num_classes: Needed only if the first batch comes inside of a replica of
+            a distribution strategy. Binary problems have 2.
         from_logits, name, dtype, multi_label, ignore_class: As in `BrierScore`.
 
     Example:
@@ -355,7 +346,7 @@ class MarginalCalibrationError(CellMetric):
             self.build_once(checks.count("num_classes", num_classes, low=2))
 
     def build_once(self, num_classes):
-        """Creates the state, which depends on the number of classes."""
+        """Creates the state, or checks the number of classes."""
         if self.num_classes is None:
             self.num_classes = num_classes
             self.add_cells(num_classes)
@@ -367,6 +358,7 @@ class MarginalCalibrationError(CellMetric):
 
     def columns(self, batch):
         """All probabilities and labels."""
+        self.build_once(batch.num_classes)
         return batch.probabilities(), batch.label_distribution()
 
     def get_config(self):
