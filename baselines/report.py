@@ -4,9 +4,8 @@ python baselines/report.py runs/ --output=report.html
 python baselines/report.py report_rows/ --output=again.html
 
 The arguments are folders that contain runs, at any depth, or the rows of an
-earlier report. The page is self-contained. The script also writes
-`<name>_rows/`, from which the same page can be made again, and `<name>_tables/`
-with the tables as Markdown.
+earlier report, which are in `<name>_rows/` next to the page. `<name>_tables/`
+has the tables as Markdown.
 """
 
 import shlex

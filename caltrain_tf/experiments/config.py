@@ -1,8 +1,4 @@
-"""Configurations: all settings of a run, names of objectives, tuned settings.
-
-Files in `configs/` change the settings of `get_config`, and flags such as
-`--config.loss.beta=0.3` change those of a file.
-"""
+"""All settings of a run, names of objectives, and tuned settings."""
 
 import copy
 import json

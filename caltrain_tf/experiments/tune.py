@@ -84,28 +84,23 @@ def tune(configs, spaces, output_dirs, pool, flags=()):
     Returns the trials of each objective: dictionaries of `trial` (a name),
     `params`, measures on the calibration split (NaN if it failed), `failure`.
     """
-    searches = [_sequential(space) for space in spaces]
-    rows = [[] for _ in configs]
-    asked = {i: next(search) for i, search in enumerate(searches)}
-    while asked:
+    results = [[] for _ in configs]
+    for stage in range(max(map(len, spaces))):
         runs = {}
-        for i, candidates in asked.items():
-            for params in candidates:
+        for config, space, output_dir, rows in zip(
+            configs, spaces, output_dirs, results, strict=True
+        ):
+            for params in _candidates(space, stage, rows):
                 name = trial_name(params)
-                folder = os.path.join(output_dirs[i], "trials", name)
-                own = with_params(configs[i], spaces[i], params)
+                folder = os.path.join(output_dir, "trials", name)
+                own = with_params(config, space, params)
                 title = f"{settings.objective(own)} {name}"
                 run = study.make_run(title, own, folder, flags)
-                runs[run] = i, {"trial": name, "params": params}
+                runs[run] = rows, {"trial": name, "params": params}
         failures = study.do_runs(list(runs), pool, measure_trial)
-        for run, (i, row) in runs.items():
-            rows[i].append(row | _measured(run, failures.get(run)))
-        for i in list(asked):
-            try:
-                asked[i] = searches[i].send(rows[i])
-            except StopIteration:
-                del asked[i]
-    return rows
+        for run, (rows, row) in runs.items():
+            rows.append(row | _measured(run, failures.get(run)))
+    return results
 
 
 def best_trial(rows):
@@ -172,19 +167,19 @@ def write_tuning(config, space, rows, output_dir):
     return best
 
 
-def _sequential(space):
-    """Yields candidates for one parameter after the other; is sent all rows."""
+def _candidates(space, stage, rows):
+    """Returns the parameters of new trials, which vary that of the stage."""
+    if stage >= len(space) or (rows and all(row["failure"] for row in rows)):
+        return []  # The other objectives go on.
     params = {
         p.name: p.values[0] if p.default is None else p.default for p in space
     }
-    rows = []
-    for parameter in space:
-        new = [{**params, parameter.name: value} for value in parameter.values]
-        known = [row["params"] for row in rows]
-        rows = yield [candidate for candidate in new if candidate not in known]
-        if all(row["failure"] for row in rows):
-            return  # The other objectives go on.
+    if rows:
         params = best_trial(rows)["params"]
+    name, _, values, _ = space[stage]
+    new = [{**params, name: value} for value in values]
+    known = [row["params"] for row in rows]
+    return [candidate for candidate in new if candidate not in known]
 
 
 def _measured(run, outcome):
