@@ -3,6 +3,7 @@
 `caltrain_tf` is imported inside functions: `--help` does not wait for it.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -76,7 +77,8 @@ def define_integers(name, default, text):
 # The others are texts.
 _KINDS = {
     flags.DEFINE_bool: ("interleaved", "multi_worker", "generated"),
-    flags.DEFINE_integer: ("num_gpus", "parallel", "run_cpus", "num_examples"),
+    flags.DEFINE_integer: ("num_gpus", "parallel", "run_cpus"),
+    functools.partial(flags.DEFINE_integer, lower_bound=1): ["num_examples"],
     flags.DEFINE_float: ("run_gpus",),
     flags.DEFINE_list: ("corruptions",),
     define_integers: ("severities",),

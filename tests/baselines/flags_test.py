@@ -141,6 +141,7 @@ def folder(tmp_path_factory):
         ("study.py", "--tuned={}/no --output_dir={}/s", "--tuned must be a"),
         ("shift_benchmark.py", "--run_dir={}", "must be the folder"),
         ("shift_benchmark.py", "--run_dir={} --severities=x", "--severities"),
+        ("shift_benchmark.py", "--run_dir={} --num_examples=0", "positive int"),
         ("calibrate.py", "", "Pass either --run_dir or --outputs"),
         ("calibrate.py", "--outputs={}/file", "must be an .npz file"),
         ("report.py", "", "Pass the folders of runs"),
