@@ -1,7 +1,4 @@
-"""Calibration errors over pairs and triples of examples, in O(N log N).
-
-Sorting the confidences turns sums over pairs into running sums.
-"""
+"""Calibration errors over pairs and triples of examples, in O(N log N)."""
 
 import keras
 from keras import ops

@@ -317,8 +317,7 @@ class MarginalCalibrationError(CellMetric):
         >>> import caltrain_tf as ct
         >>> metric = ct.metrics.MarginalCalibrationError(num_bins=2)
         >>> metric.update_state([0, 0], [[0.9, 0.1], [0.8, 0.2]])
-        >>> metric.update_state([1, 0], [[0.3, 0.7], [0.4, 0.6]])
-        >>> round(float(metric.result()), 4)
+        >>> round(float(metric([1, 0], [[0.3, 0.7], [0.4, 0.6]])), 4)
         0.15
     """
 
@@ -379,8 +378,7 @@ class KSError(CellMetric):
         >>> import caltrain_tf as ct
         >>> metric = ct.metrics.KSError()
         >>> metric.update_state([0, 0], [[0.9, 0.1], [0.8, 0.2]])
-        >>> metric.update_state([1, 0], [[0.3, 0.7], [0.4, 0.6]])
-        >>> round(float(metric.result()), 4)
+        >>> round(float(metric([1, 0], [[0.3, 0.7], [0.4, 0.6]])), 4)
         0.15
     """
 
@@ -409,8 +407,7 @@ class SoftBinnedECE(StreamingMetric):
         >>> import caltrain_tf as ct
         >>> metric = ct.metrics.SoftBinnedECE()
         >>> metric.update_state([0], [[0.9, 0.1]])
-        >>> metric.update_state([1, 1], [[0.7, 0.3], [0.4, 0.6]])
-        >>> round(float(metric.result()), 4)
+        >>> round(float(metric([1, 1], [[0.7, 0.3], [0.4, 0.6]])), 4)
         0.2652
     """
 
