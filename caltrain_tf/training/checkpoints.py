@@ -18,8 +18,7 @@ import tensorflow as tf
 from caltrain_tf import checks
 
 _NEWEST, _BEST = "ckpt", "best"
-# Only these errors mean that files are damaged or missing. Any other, such as
-# a bucket that does not answer, says nothing about the files.
+# Other errors, such as a bucket that does not answer, say nothing about files.
 _DAMAGE = (
     tf.errors.DataLossError,
     tf.errors.NotFoundError,
@@ -51,14 +50,12 @@ class Position:
 
 
 class Checkpoints:
-    """The newest checkpoints of a run, and the best one.
+    """The newest checkpoints, `ckpt-<step>`, and the best, `best/best-<step>`.
 
-    `<folder>/ckpt-<step>` are the newest, `<folder>/best/best-<step>` is the
-    best. A thread writes them from a copy of the variables on the host while
-    training continues; each save waits for the previous one. Files that a
-    killed process leaves incomplete are detected by their checksums when they
-    are read. `variables` are lists of Keras variables by name. Workers other
-    than the `chief` have to take part, and write to a temporary folder.
+    A thread writes them from a copy of the variables on the host while training
+    continues; each save waits for the previous one. Checksums reveal incomplete
+    files when they are read. `variables` are lists of Keras variables by name.
+    Workers other than the `chief` take part, and write to a temporary folder.
     """
 
     def __init__(self, folder, variables, keep=3, chief=True):
@@ -124,39 +121,31 @@ class Checkpoints:
 
     def wait(self):
         """Waits until all checkpoints are written."""
-        if self._last is None:
-            return
         self._checkpoint.sync()
-        if not tf.io.gfile.exists(f"{self._last}.index"):
+        if self._last and not tf.io.gfile.exists(f"{self._last}.index"):
             raise OSError(f"A checkpoint could not be written: {self._last}")
 
     def close(self):
         """Waits, and removes the temporary folder of a worker."""
-        if self._last is not None:
-            self._checkpoint.sync()
+        self._checkpoint.sync()
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def restore_model(folder, model, which="newest"):
-    """Restores only the weights of a model, for evaluation.
+    """Restores only the weights of a model, and returns the checkpoint's path.
 
     Args:
         folder: The `checkpoints` folder of a run.
         model: A model of the same architecture.
         which: `"newest"` or `"best"`.
-
-    Returns:
-        The path of the checkpoint.
     """
     places = {"newest": (folder, _NEWEST), "best": (f"{folder}/best", _BEST)}
     checks.choice("which", which, places)
     checkpoint = tf.train.Checkpoint(model=_raw(model.weights))
     path = _restore_newest(*places[which], checkpoint)
     if path is None:
-        raise ValueError(
-            f"No checkpoint was found. Received: folder={folder!r}"
-        )
+        raise ValueError(f"No checkpoint was found. Received: {folder!r}")
     return path
 
 
@@ -164,8 +153,7 @@ class Preempted(SystemExit):
     """Ends the process with code 143 after the checkpoint is written."""
 
     def __init__(self):
-        # The code that a shell reports for a process ended by SIGTERM.
-        super().__init__(128 + int(signal.SIGTERM))
+        super().__init__(128 + int(signal.SIGTERM))  # As a shell reports it.
 
 
 class StopSignal(contextlib.ExitStack):
@@ -247,9 +235,8 @@ def _restore_newest(folder, name, checkpoint):
         paths = _oldest_first(folder, name)
         for path in reversed(paths):
             try:
-                # Reads the table of contents before any variable is changed.
-                # This operation has errors of the right type; TensorFlow's
-                # reader in Python has not.
+                # Reads the table of contents before any variable is changed,
+                # with errors of types that TensorFlow's Python reader lacks.
                 with tf.device(device):
                     tf.raw_ops.RestoreV2(
                         prefix=path,
@@ -270,9 +257,8 @@ def _restore_newest(folder, name, checkpoint):
         ) from error
     except (OSError, tf.errors.OpError) as error:
         raise OSError(
-            f"{path} cannot be read now, which says nothing about what is in "
-            f"it. Try again later. Cause: {type(error).__name__}: "
-            f"{_reason(error)}"
+            f"{path} cannot be read now. Try again later. "
+            f"Cause: {type(error).__name__}: {_reason(error)}"
         ) from error
     if paths:
         raise ValueError(

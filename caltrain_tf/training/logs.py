@@ -13,8 +13,8 @@ from caltrain_tf import files
 class MetricsLog:
     """Rows of values, in memory and in a file of JSON lines, if it `writes`.
 
-    The log holds no times, so that a resumed run has the same log as a run that
-    was never interrupted. Values that are not finite are written as null.
+    The log of a resumed run is that of a run that was never interrupted, so it
+    has no times. Values that are not finite are written as null.
     """
 
     def __init__(self, path=None, writes=True):

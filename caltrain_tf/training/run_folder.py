@@ -51,6 +51,10 @@ class RunFolder(contextlib.ExitStack):
             raise
         return self
 
+    def __fspath__(self):
+        """Returns the path of the folder."""
+        return self.path
+
     def file(self, *names):
         """Returns the path of a file in the folder."""
         return os.path.join(self.path, *names)

@@ -10,18 +10,12 @@ from caltrain_tf import checks
 class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A linear warm-up from 0, followed by a decay at given epochs.
 
-    Uncertainty Baselines uses, on CIFAR, the rate 0.1 x batch / 128,
-    `warmup_epochs=1` and `decay_ratio=0.2` at epochs 60, 120 and 160 of 200;
-    on ImageNet, 0.1 x batch / 256, `warmup_epochs=5` and `decay_ratio=0.1` at
-    epochs 30, 60 and 80 of 90.
-
     Args:
         base_learning_rate: The rate after the warm-up.
         steps_per_epoch: Optimizer steps per epoch; with interleaved training,
             those of both parts.
         decay_ratio: Factor by which the rate is multiplied at each decay.
-        decay_epochs: The epochs, in ascending order, at whose start the rate
-            decays.
+        decay_epochs: The epochs at whose start the rate decays, ascending.
         warmup_epochs: Number of epochs of the warm-up; 0 for no warm-up.
         name: The schedule's name.
 

@@ -1,8 +1,4 @@
-"""One training step: the loss, its gradient, and the part that XLA compiles.
-
-Everything here runs on one replica, inside `strategy.run`; `trainer.py`
-contains the loop around it.
-"""
+"""One step on one replica: the loss, its gradient, and what XLA compiles."""
 
 import dataclasses
 import inspect
@@ -22,14 +18,10 @@ class Step:
     """Training, evaluation and prediction on one replica's part of a batch.
 
     The model is called as a pure function of its weights and its state (moving
-    statistics, seeds). The new state is assigned to the variables afterwards.
-
-    The loss is a vector of named terms, `names` in training and `eval_names` in
-    evaluation: those of `CompositeLoss.terms`, or the loss alone, and l2. Each
-    is divided by the number of replicas, so that the sum over replicas is the
-    term of the global batch. Keras losses divide by it themselves; the parts of
-    a composite loss, the regularisation losses of the model and l2 are divided
-    here. The arguments are those of `Trainer`.
+    statistics, seeds). The loss is a vector of named terms, `names` in training
+    and `eval_names` in evaluation: those of `CompositeLoss.terms`, or the loss
+    alone, and l2. Each is divided by the number of replicas, so that their sum
+    is the term of the global batch. Keras losses divide by it themselves.
     """
 
     model: keras.Model
@@ -82,10 +74,8 @@ class Step:
             weights, state, loss_scale, x, y, weight
         )
         self._apply(gradients)
-        state = _move_seeds(variables, state, operator.sub)
-        for variable, value in zip(
-            variables, _mean_over_replicas(state), strict=True
-        ):
+        state = _move_seeds(variables, _mean_over_replicas(state), operator.sub)
+        for variable, value in zip(variables, state, strict=True):
             variable.assign(value)
         for metric in self.train_metrics:
             metric.update_state(y, logits, sample_weight=weight)
@@ -94,9 +84,9 @@ class Step:
     def evaluate(self, x, y, weight):
         """Returns the terms times the sum of weights, then the sum of weights.
 
-        The terms are weighted means without penalties. Keras divides a weighted
-        loss by the number of rows of the batch, including padding; here it is
-        divided by the sum of the weights.
+        The terms are means without penalties. Keras divides a weighted loss by
+        the rows of the batch, with padding; here the divisor is the weights'
+        sum.
         """
         logits = self.predict(x)
         for metric in self.eval_metrics:
@@ -191,15 +181,9 @@ def compiled_part(model, loss, jit_compile):
     """Returns what XLA compiles: `"step"`, `"gradients"`, `"forward"` or None.
 
     On CPU and GPU, XLA cannot compile communication between replicas: the sum
-    of gradients, a loss with `cross_replica=True` and BatchNormalization with
+    of gradients, a loss with `cross_replica=True`, which leaves the model's
+    forward pass, and so its backward pass, and BatchNormalization with
     `synchronized=True`. On a TPU, the whole step is always compiled.
-
-    | replicas | loss communicates | compiled |
-    |---|---|---|
-    | one | - | the step |
-    | several | no | the gradients, with the loss |
-    | several | yes | the model's forward pass, and so its backward pass |
-    | several, synchronized normalization | - | nothing |
     """
     strategy = tf.distribute.get_strategy()
     if not jit_compile or isinstance(strategy, tf.distribute.TPUStrategy):
@@ -242,11 +226,8 @@ def _move_seeds(variables, state, move):
 
 
 def _mean_over_replicas(state):
-    """Averages floats, such as the statistics of BatchNormalization.
-
-    Keras would keep different statistics on every replica, and save only those
-    of the first replica.
-    """
+    """Averages floats, such as the statistics of BatchNormalization."""
+    # Keras would keep other ones on every replica, and save those of the first.
     context = tf.distribute.get_replica_context()
     floats = [i for i, value in enumerate(state) if value.dtype.is_floating]
     if context.num_replicas_in_sync > 1 and floats:

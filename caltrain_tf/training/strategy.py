@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from caltrain_tf import checks
 
-# Batches prefetched while a step runs. This is not left to autotuning, because
-# the end of an epoch would wait for the autotuning thread.
+# Batches prefetched while a step runs. With autotuning, the end of an epoch
+# would wait for its thread.
 _BATCHES_AHEAD = 2
 
 
@@ -18,9 +18,8 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
     """Returns the `tf.distribute` strategy that the arguments describe.
 
     Without arguments, it uses every GPU of this machine, or its CPU if there
-    are none. Create the model and the optimizer inside
-    `with strategy.scope():`. GPU memory growth is enabled, so that several runs
-    can share a GPU; call this function before using the GPUs otherwise.
+    are none. GPU memory growth is enabled, so that several runs can share a
+    GPU; call this function before using the GPUs otherwise.
 
     Args:
         tpu: `"local"` for the TPU of this machine, or the name or address of
@@ -43,8 +42,7 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
         raise ValueError(
             "Only one of `tpu`, `num_gpus` and `multi_worker` can be used; "
             "with `multi_worker`, hide GPUs with CUDA_VISIBLE_DEVICES. "
-            f"Received: tpu={tpu!r}, num_gpus={num_gpus}, "
-            f"multi_worker={multi_worker}"
+            f"Received: {tpu=}, {num_gpus=}, {multi_worker=}"
         )
     if tpu is not None:
         return _tpu_strategy(tpu)
@@ -52,9 +50,9 @@ def get_strategy(tpu=None, num_gpus=None, multi_worker=False):
         # A RuntimeError means that the GPU is already in use.
         with contextlib.suppress(RuntimeError):
             tf.config.experimental.set_memory_growth(gpu, True)
-    if multi_worker:
-        return _multi_worker_strategy()
-    return _local_strategy(num_gpus)
+    return (
+        _multi_worker_strategy() if multi_worker else _local_strategy(num_gpus)
+    )
 
 
 def is_multi_worker(strategy):
@@ -138,8 +136,7 @@ class TrainingInput:
 def evaluation_input(strategy, source):
     """Returns distributed batches `(x, y, weight)` of one size, in order.
 
-    Padding has weight 0, and missing labels are zeros. The first batch of the
-    source is the largest.
+    Missing labels are zeros. The first batch of the source is the largest.
     """
     if callable(source):
         return strategy.distribute_datasets_from_function(
@@ -152,9 +149,8 @@ def evaluation_input(strategy, source):
 def _distribute(strategy, dataset):
     """Gives each replica its contiguous part of every global batch.
 
-    Replica r of R gets rows r B/R to (r+1) B/R, so that nothing is reordered
-    and the global batch is that of the dataset on any number of machines. For
-    this, every machine computes the whole batch.
+    The global batch is that of the dataset on any number of machines, each of
+    which computes the whole batch.
     """
     replicas = strategy.num_replicas_in_sync
 
@@ -191,9 +187,8 @@ def _pad(dataset, multiple=1):
     def pad_rows(tensor):
         missing = size - tf.shape(tensor)[0]
         widths = [[0, missing]] + [[0, 0]] * (tensor.shape.rank - 1)
-        return tf.ensure_shape(
-            tf.pad(tensor, widths), [size, *tensor.shape[1:]]
-        )
+        padded = tf.pad(tensor, widths)
+        return tf.ensure_shape(padded, [size, *tensor.shape[1:]])
 
     def pad_batch(x, y=None, weight=None):
         rows = tf.shape(tf.nest.flatten(x)[0])[:1]
@@ -218,15 +213,11 @@ def _tpu_strategy(tpu):
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except Exception as error:
-        advice = "Name a TPU that this machine reaches; finding it by name "
-        advice += "needs `cloud-tpu-client`"
-        if tpu == "local":
-            advice = '"local" needs a TPU VM, and the TPU build of TensorFlow, '
-            advice += "`tensorflow-tpu`"
         raise ValueError(
-            f"No TPU was found. {advice}; without `tpu`, GPUs or the CPU are "
-            f"used. Received: tpu={tpu!r}\n"
-            f"Cause: {type(error).__name__}: {error}"
+            'No TPU was found. "local" needs a TPU VM and the TPU build of '
+            "TensorFlow, `tensorflow-tpu`; finding a TPU by its name needs "
+            "`cloud-tpu-client`. Without `tpu`, GPUs or the CPU are used. "
+            f"Received: tpu={tpu!r}\nCause: {type(error).__name__}: {error}"
         ) from error
 
 

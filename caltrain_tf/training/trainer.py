@@ -1,16 +1,10 @@
-"""The training loop: `Trainer.fit`, which reads from top to bottom.
-
-`step.py` contains a single step, `strategy.py` the replicas and their batches,
-`checkpoints.py` saving and resuming, and `logs.py` the logs and the progress
-bar.
-"""
+"""The training loop: `Trainer.fit`, which reads from top to bottom."""
 
 import contextlib
 import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -41,12 +35,10 @@ class Trainer:
     """Trains a classifier on any `tf.distribute` strategy.
 
     R replicas with batches of B/R reach the same weights as one replica with a
-    batch of B: the loss, l2, the regularisation losses of the model and the
-    clipped norm are those of the global batch. For this, a calibration loss
-    needs `cross_replica=True`, and BatchNormalization needs
-    `synchronized=True`; otherwise each replica normalises with the statistics
-    of its own part, as is usual on TPUs. The moving statistics are averaged
-    over replicas.
+    batch of B, if a calibration loss has `cross_replica=True` and
+    BatchNormalization has `synchronized=True`; otherwise each replica
+    normalises with the statistics of its own part, as is usual on TPUs. The
+    moving statistics are averaged over replicas.
 
     On one device and on TPUs, XLA compiles the whole step. On several GPUs or
     machines, it compiles the part without communication.
@@ -70,9 +62,8 @@ class Trainer:
             ImageNet it uses `("kernel", "bias")`.
         jit_compile: Whether to compile with XLA.
         steps_per_execution: The largest number of steps in one `tf.function`
-            call. Fewer are taken if they would take more than about two
-            seconds, because signals and a loss that is not finite are noticed
-            after each call.
+            call, which takes at most about two seconds: signals and a loss that
+            is not finite are noticed after each call.
         clip_norm: The largest global norm of the global gradient, or None.
 
     Example:
@@ -111,7 +102,13 @@ class Trainer:
         steps_per_execution=10,
         clip_norm=None,
     ):
-        _check_backend()
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "`Trainer` needs Keras' TensorFlow backend. Use `model.fit`, "
+                "which trains on every backend, or set KERAS_BACKEND=tensorflow"
+                " before Keras is imported. "
+                f"Received: backend={keras.backend.backend()!r}"
+            )
         self.strategy = strategy or tf.distribute.get_strategy()
         _check_model(self.strategy, model, l2_on, optimizer, clip_norm)
         names = [getattr(metric, "name", metric) for metric in metrics]
@@ -133,8 +130,10 @@ class Trainer:
         with self.strategy.scope():
             if not optimizer.built:
                 optimizer.build(model.trainable_variables)
-            self.train_metrics = [_copy(metric) for metric in metrics]
-            self.eval_metrics = [_copy(metric) for metric in metrics]
+            self.train_metrics, self.eval_metrics = (
+                [type(each).from_config(each.get_config()) for each in metrics]
+                for _ in range(2)
+            )
             self._step = Step(
                 model,
                 loss,
@@ -146,12 +145,7 @@ class Trainer:
                 self.train_metrics,
                 self.eval_metrics,
             )
-        self._train = self._make_phase("train", self._step)
-        self._evaluate_batch = tf.function(
-            self._evaluate_batch, autograph=False
-        )
-        self._predict_batch = tf.function(self._predict_batch, autograph=False)
-        self._mean = tf.function(self._mean_over_workers, autograph=False)
+        self._train = _Phase("train", self._step, self.strategy)
 
     def fit(
         self,
@@ -179,22 +173,19 @@ class Trainer:
         epoch first minimises the loss on `dataset`, then `calibration_loss` on
         `held_out`. Both phases count as steps of the learning rate schedule.
 
-        A run that was killed and resumed reaches the same weights as one that
-        was not, provided that the data of an epoch depend only on the epoch:
-        pass a callable, or a dataset that does not reshuffle.
-
-        A callable of `(epoch, context)` builds each host's part of the data on
-        that host, so that remote hosts (`tpu="name"`) work. It gets the
-        `tf.distribute.InputContext` of the host and returns batches of
-        `context.get_per_replica_batch_size(...)`, one after the other for the
-        host's replicas. If it has a parameter `first_step`, it must start at
-        this step of the epoch; otherwise earlier batches are skipped.
+        A resumed run reaches the same weights as one that was never killed,
+        provided that the data of an epoch depend only on the epoch: pass a
+        callable, or a dataset that does not reshuffle.
 
         Args:
             dataset: Batches `(x, y)` or `(x, y, weight)`: a dataset of global
-                batches in the order of their use, a callable of the epoch,
-                counted from 0, that returns one, or a callable of
-                `(epoch, context)`.
+                batches in the order of their use, or a callable of the epoch,
+                counted from 0, that returns one. A callable of
+                `(epoch, context)` instead builds a host's part on that host,
+                given its `tf.distribute.InputContext`: batches of
+                `context.get_per_replica_batch_size(...)`, one after the other
+                for the host's replicas. If it has a parameter `first_step`, it
+                starts at this step; otherwise earlier batches are skipped.
             epochs: The total number of epochs of the run.
             dataset_steps: Batches per epoch, if the dataset does not know.
             held_out: The held-out part for interleaved training, likewise.
@@ -202,15 +193,13 @@ class Trainer:
             calibration_loss: The loss on the held-out part. On several
                 replicas, `CompositeLoss("sb_ece", cross_replica=True)`.
             evaluations: Arguments of `evaluate` by name, such as
-                `{"test": ...}`. Their metrics are logged with the name as a
-                prefix, such as `test/accuracy`.
+                `{"test": ...}`, which prefixes the metrics: `test/accuracy`.
             evaluate_every: Number of epochs between evaluations; the last epoch
                 is always evaluated.
-            measures: Functions `(outputs, labels)` by the name of an
-                evaluation, for measures that need all predictions at once. They
-                return floats by name, which are logged likewise.
+            measures: Functions from all `(outputs, labels)` of an evaluation,
+                by its name, to floats by name, which are logged likewise.
             best: The logged value, such as `calibration/loss`, whose minimum
-                selects the checkpoint for `restore_best`, which is then kept.
+                selects the checkpoint that is kept for `restore_best`.
             run: The path of the run's folder, or an open
                 `run_folder.RunFolder`. Without it, nothing is written.
             config: If `run` is a path, the configuration of the run, which is
@@ -218,8 +207,7 @@ class Trainer:
             keep: How many of the newest checkpoints to keep.
             checkpoint_every_steps: Number of steps between checkpoints, beside
                 the one at the end of every epoch, before its evaluation.
-            checkpoint_every_seconds: Seconds between checkpoints, likewise;
-                None for no limit.
+            checkpoint_every_seconds: Seconds between them, or None.
             verbose: Whether to show progress.
 
         Returns:
@@ -244,12 +232,12 @@ class Trainer:
                 step = dataclasses.replace(
                     self._step, loss=calibration_loss, train_metrics=[]
                 )
-            phases.append(self._make_phase("held_out", step))
-            phases[1].input = TrainingInput(
+            second = _Phase("held_out", step, self.strategy, steps_per_epoch)
+            second.input = TrainingInput(
                 self.strategy, "held_out", held_out, held_out_steps
             )
-            phases[1].first_step = steps_per_epoch
-            steps_per_epoch += phases[1].input.steps
+            phases.append(second)
+            steps_per_epoch += second.input.steps
         evaluations, measures = evaluations or {}, measures or {}
         for name in measures:
             checks.choice("measures", name, evaluations)
@@ -262,11 +250,10 @@ class Trainer:
             if run is not None and not isinstance(run, RunFolder):
                 run = stack.enter_context(RunFolder(run, config, chief))
             log = logs.MetricsLog(run and run.file("metrics.jsonl"), chief)
-            writer = tf.summary.create_noop_writer()
             if run is not None and chief:
                 writer = tf.summary.create_file_writer(run.file("summaries"))
-            stack.callback(writer.close)
-            stack.enter_context(writer.as_default())
+                stack.callback(writer.close)
+                stack.enter_context(writer.as_default())
             checkpoints = self._open_checkpoints(run, keep, chief)
             stack.callback(checkpoints.close)
             position = checkpoints.position
@@ -302,7 +289,7 @@ class Trainer:
                     batches = iter(phase.input.batches(epoch, done))
                     while done < phase.input.steps:
                         count = min(
-                            phase.steps_at_once,
+                            phase.steps_at_once(self.steps_per_execution),
                             phase.input.steps - done,
                             every_steps - position.step % every_steps,
                         )
@@ -313,7 +300,11 @@ class Trainer:
                         seconds = (time.monotonic() - start) / count
                         done += count
                         position.advance(phase.name, count, terms)
-                        _show(bar, phase.name, terms, position.step)
+                        means = {name: np.mean(terms[name]) for name in terms}
+                        bar.set_postfix(means, refresh=False)
+                        bar.update(count)
+                        scalars = _prefixed(f"batch/{phase.name}", means)
+                        logs.write_scalars(scalars, position.step)
 
                         # Workers differ in their clocks and signals, but they
                         # have to do the same.
@@ -322,7 +313,7 @@ class Trainer:
                             checkpoints.age(),
                             self._stop.received is not None,
                         )
-                        phase.set_pace(seconds)
+                        phase.seconds.append(seconds)
                         if (
                             position.step == end
                             or position.step % every_steps == 0
@@ -336,7 +327,12 @@ class Trainer:
 
                 # The end of the epoch: its evaluation and one row of the log.
                 row = {"epoch": epoch + 1, "step": end}
-                row |= self._train_row(phases, position.sums)
+                for phase in phases:
+                    for name, value in position.sums[phase.name].items():
+                        row[f"{phase.name}/{name}"] = value / phase.input.steps
+                row |= _prefixed("train", _results(self.train_metrics))
+                rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+                row["train/learning_rate"] = float(rate)
                 if row["epoch"] % evaluate_every == 0 or row["epoch"] == epochs:
                     for name, data in evaluations.items():
                         row.update(_prefixed(name, self.evaluate(data)))
@@ -366,17 +362,16 @@ class Trainer:
 
         Args:
             dataset: Batches `(x, y)` or `(x, y, weight)`; the last one may be
-                smaller. Examples of weight 0 are ignored. Or a callable of a
-                `tf.distribute.InputContext` that builds one host's part of such
-                a dataset on that host, in batches for each replica.
+                smaller. Or a callable of a `tf.distribute.InputContext` that
+                builds one host's part on that host, in batches of a replica.
 
         Returns:
             Floats by name. The loss is the mean over batches, weighted by their
             examples, without l2.
         """
         _reset(self.eval_metrics)
-        rows = np.stack(self._run_batches(self._evaluate_batch, dataset))
-        *sums, weight = rows.astype("float64").sum(axis=0).tolist()
+        rows = self._run_batches(self._evaluate_batch, dataset)
+        *sums, weight = np.sum(rows, axis=0, dtype="float64").tolist()
         checks.number("sum of weights", weight, low=0)
         means = [value / weight for value in sums]
         named = dict(zip(self._step.eval_names, means, strict=True))
@@ -400,55 +395,26 @@ class Trainer:
         return (outputs, labels) if with_labels else outputs
 
     def restore_best(self, run):
-        """Loads the weights of the best checkpoint of a run into the model.
-
-        Args:
-            run: The folder of a run that was trained with the argument `best`
-                of `fit`, as there.
-
-        Returns:
-            The step of the checkpoint.
-        """
-        path = run.path if isinstance(run, RunFolder) else os.fspath(run)
+        """Loads the best weights of a `run` (see `fit`); returns their step."""
+        folder = os.path.join(run, "checkpoints")
         with self.strategy.scope():
-            path = checkpointing.restore_model(
-                os.path.join(path, "checkpoints"), self.model, which="best"
-            )
+            path = checkpointing.restore_model(folder, self.model, "best")
         step = int(path.rpartition("-")[2])
         self._check_shared(path, step)
         return step
 
-    def _make_phase(self, name, step):
-        """Returns a phase, whose function takes several steps at once."""
-        # As in Keras, AutoGraph converts only the loop over steps. Converting
-        # losses and metrics would take seconds before the first step.
-        train = tf.autograph.experimental.do_not_convert(step.train)
-        strategy = self.strategy
-
-        def train_steps(iterator, num_steps):
-            terms = tf.TensorArray(tf.float32, num_steps)
-            for index in tf.range(num_steps):
-                per_replica = strategy.run(train, args=next(iterator))
-                total = strategy.reduce("SUM", per_replica, axis=None)
-                terms = terms.write(index, total)
-            return terms.stack()
-
-        function = tf.function(train_steps)
-        return _Phase(name, step, function, self.steps_per_execution)
-
     def _run_steps(self, phase, batches, count, first_step):
         """Takes steps and returns their loss terms, lists of floats by name."""
         terms = phase.function(batches, tf.constant(count)).numpy()
-        names = phase.step.names
         finite = np.isfinite(terms).all(axis=1)
         if not finite.all():
             first = int(np.argmin(finite))
-            parts = map("{}={}".format, names, terms[first])
+            parts = map("{}={}".format, phase.names, terms[first])
             raise NonFiniteLossError(
                 f"The loss is not finite at step {first_step + first}: "
                 f"{', '.join(parts)}. No checkpoint was written since."
             )
-        return dict(zip(names, terms.T.tolist(), strict=True))
+        return dict(zip(phase.names, terms.T.tolist(), strict=True))
 
     def _run_batches(self, function, dataset):
         """Returns the results of a function of every batch, as arrays."""
@@ -461,10 +427,12 @@ class Trainer:
             self._stop_if_asked()
         return results
 
+    @tf.function(autograph=False)
     def _evaluate_batch(self, batch):
         per_replica = self.strategy.run(self._step.evaluate, args=batch)
         return self.strategy.reduce("SUM", per_replica, axis=None)
 
+    @tf.function(autograph=False)
     def _predict_batch(self, batch):
         """Returns outputs, labels and weights of all replicas and workers."""
         x, *others = batch
@@ -480,7 +448,8 @@ class Trainer:
             return values
         return self._mean(tf.constant(values, tf.float64)).numpy()
 
-    def _mean_over_workers(self, values):
+    @tf.function(autograph=False)
+    def _mean(self, values):
         per_replica = self.strategy.run(tf.identity, args=(values,))
         return self.strategy.reduce("MEAN", per_replica, axis=None)
 
@@ -522,44 +491,34 @@ class Trainer:
         means = map(float, self._agree(*values.values()))
         return dict(zip(values, means, strict=True))
 
-    def _train_row(self, phases, sums):
-        row = {}
-        for phase in phases:
-            for name, value in sums[phase.name].items():
-                row[f"{phase.name}/{name}"] = value / phase.input.steps
-        row.update(_prefixed("train", _results(self.train_metrics)))
-        rate = tf.convert_to_tensor(self.optimizer.learning_rate)
-        row["train/learning_rate"] = float(rate)
-        return row
 
-
-@dataclasses.dataclass
 class _Phase:
-    """A part of an epoch: its loss, its batches and its pace."""
+    """A part of an epoch, named in the logs: its loss, batches and pace."""
 
-    name: str  # In the logs: `train` or `held_out`.
-    step: Step
-    function: Callable
-    most_at_once: int
-    steps_at_once: int = 1
-    is_compiled: bool = False
-    input: TrainingInput | None = None
-    first_step: int = 0
+    def __init__(self, name, step, strategy, first_step=0):
+        self.name, self.names = name, step.names
+        self.first_step, self.input = first_step, None
+        self.seconds = []  # Per step, of every execution.
+        # As in Keras, AutoGraph converts only the loop over steps. Converting
+        # losses and metrics would take seconds before the first step.
+        train = tf.autograph.experimental.do_not_convert(step.train)
 
-    def set_pace(self, seconds_per_step):
-        """Has an execution take a few seconds."""
-        if self.is_compiled:
-            fit = _SECONDS_PER_EXECUTION / max(seconds_per_step, 1e-9)
-            self.steps_at_once = max(1, min(self.most_at_once, int(fit)))
-        self.is_compiled = True  # The first time is mostly compilation.
+        def train_steps(iterator, num_steps):
+            terms = tf.TensorArray(tf.float32, num_steps)
+            for index in tf.range(num_steps):
+                per_replica = strategy.run(train, args=next(iterator))
+                total = strategy.reduce("SUM", per_replica, axis=None)
+                terms = terms.write(index, total)
+            return terms.stack()
 
+        self.function = tf.function(train_steps)
 
-def _show(bar, phase, terms, step):
-    """Shows the means of the loss terms of an execution."""
-    means = {name: float(np.mean(values)) for name, values in terms.items()}
-    bar.set_postfix(means, refresh=False)
-    bar.update(len(terms["loss"]))
-    logs.write_scalars(_prefixed(f"batch/{phase}", means), step)
+    def steps_at_once(self, most):
+        """Returns the steps of an execution of a few seconds."""
+        if len(self.seconds) < 2:  # The first time is mostly compilation.
+            return 1
+        fit = _SECONDS_PER_EXECUTION / max(self.seconds[-1], 1e-9)
+        return max(1, min(most, int(fit)))
 
 
 def _prefixed(prefix, values):
@@ -575,30 +534,16 @@ def _reset(metrics):
         metric.reset_state()
 
 
-def _copy(metric):
-    return type(metric).from_config(metric.get_config())
-
-
 def _require(condition, message):
     if not condition:
         raise ValueError(message)
 
 
-def _check_backend():
-    backend = keras.backend.backend()
-    if backend != "tensorflow":
-        raise RuntimeError(
-            "`Trainer` needs Keras' TensorFlow backend, for `tf.distribute`. "
-            "Use `model.fit`, which trains on every backend, or set "
-            "KERAS_BACKEND=tensorflow before Keras is imported. "
-            f"Received: backend={backend!r}"
-        )
-
-
 def _check_model(strategy, model, l2_on, optimizer, clip_norm):
     """Raises if the model cannot be trained, or something else would be."""
+    names = {variable.name for variable in model.trainable_variables}
     _require(
-        model.built and model.trainable_variables,
+        model.built and names,
         "`model` must be built and have trainable variables. "
         f"Received: {model.name}, built={model.built}",
     )
@@ -609,7 +554,6 @@ def _check_model(strategy, model, l2_on, optimizer, clip_norm):
             f"strategy.scope():`. Received: {variable.path}, which was not",
         )
     for name in l2_on or ():
-        names = {variable.name for variable in model.trainable_variables}
         checks.choice("l2_on", name, sorted(names))
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     policies = {layer.dtype_policy.name for layer in layers_of(model)}
@@ -620,16 +564,16 @@ def _check_model(strategy, model, l2_on, optimizer, clip_norm):
         f"Received: optimizer={optimizer.name}",
     )
     inner = optimizer.inner_optimizer if scales else optimizer
-    several = strategy.num_replicas_in_sync > 1
+    replicas = strategy.num_replicas_in_sync
     _require(
-        not inner.gradient_accumulation_steps or not (clip_norm or several),
+        not inner.gradient_accumulation_steps
+        or not (clip_norm or replicas > 1),
         "`gradient_accumulation_steps` goes neither with `clip_norm`, which "
         "would clip the gradient of each step, nor with several replicas. "
-        f"Received: clip_norm={clip_norm}, "
-        f"replicas={strategy.num_replicas_in_sync}",
+        f"Received: clip_norm={clip_norm}, replicas={replicas}",
     )
     _require(
-        not several or not (inner.clipnorm or inner.global_clipnorm),
+        replicas == 1 or not (inner.clipnorm or inner.global_clipnorm),
         "On several replicas, `clipnorm` and `global_clipnorm` of an optimizer "
         "clip each replica's gradient before they are added up. Pass "
         f"`clip_norm` to the `Trainer`. Received: optimizer={inner.name}",
