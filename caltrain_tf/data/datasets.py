@@ -19,11 +19,9 @@ from caltrain_tf.data.pipeline import ImageData, InMemoryImages
 class Spec:
     """How a data set is split, normalised and augmented."""
 
-    # The name in TensorFlow Datasets.
-    tfds_name: str | None
+    tfds_name: str | None  # The name in TensorFlow Datasets.
     num_classes: int
-    # (height, width, channels) of the network's input, or (size,).
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, ...]  # (height, width, channels), or (size,).
     # "train", "calibration" and "test", in the syntax of TensorFlow Datasets.
     splits: Mapping[str, str]
     # Of each channel, for pixels in [0, 1].
@@ -108,8 +106,8 @@ def get(
     - Folders have `<class>/*`, in `PATH/train` and `PATH/test` or in `PATH`
       alone. Images are resized to `image_size` and kept in memory.
     - Files have `x_train`, `y_train`, `x_test` and `y_test`, or `images` and
-      `labels`: uint8 images `(N, height, width, 3)`, without the last axis if
-      they are grey, or float32 embeddings `(N, size)`; and class ids `(N,)`.
+      `labels`: uint8 images `(N, height, width, 3)` or `(N, height, width)`, or
+      float32 embeddings `(N, size)`; and class ids `(N,)`.
     - Folders of `baselines/embed.py` have a file of `x` and `y` for each split.
 
     Examples of folders and files are put into a fixed order that spreads the
@@ -121,12 +119,11 @@ def get(
         data_dir: The folder of TensorFlow Datasets. Nothing is ever downloaded.
         train_split: Another training split, such as `"train[:10000]"`, which
             may not overlap the others.
-        image_size: Height and width of the images; 224 by default for
-            `imagenet`. Required if the stored images have different sizes.
+        image_size: Height and width of images that are stored in different
+            sizes; 224 by default for `imagenet`.
         augment: Whether training images are shifted and mirrored. It must be
             true for JPEG images that are cropped.
-        dtype: `"float32"`, or `"uint8"` for pixels that are not normalised;
-            see `ImageData`.
+        dtype: `"float32"`, or `"uint8"` for pixels that are not normalised.
 
     Returns:
         An `ImageData`.
@@ -158,13 +155,12 @@ def get(
     splits = {**spec.splits, "train": train_split or spec.splits["train"]}
     parts = {split: parse_split(text, sizes) for split, text in splits.items()}
     train = parts["train"]
-    for split in ("calibration", "test"):
-        start = max(train.start, parts[split].start)
-        stop = min(train.stop, parts[split].stop)
-        if train.stored == parts[split].stored and start < stop:
+    for other in (parts["calibration"], parts["test"]):
+        gap = max(train.start, other.start) - min(train.stop, other.stop)
+        if train.stored == other.stored and gap < 0:
             raise ValueError(
-                f"`train_split` must share no example with the {split} split, "
-                f"{parts[split]}. Received: train_split={train}"
+                "`train_split` must share no example with the other splits, "
+                f"such as {other}. Received: train_split={train}"
             )
     augmentation = (spec.max_shift, spec.flip) if augment else ()
 
@@ -223,7 +219,7 @@ class Part(NamedTuple):
         return self.stop - self.start
 
     def __str__(self):
-        """Returns the part in the syntax of `parse_split`."""
+        """Returns it in the syntax of `parse_split`."""
         return f"{self.stored}[{self.start}:{self.stop}]"
 
 
@@ -258,13 +254,11 @@ def parse_split(split, sizes):
 # The splits of your own data; the training set comes first.
 _STORED = ("train", "calibration", "validation", "test")
 
-# The sources below return the `Spec` of a data set, the number of examples of
-# each stored split, and a function from a `Part` to images and labels, or to
-# `JpegRecords`.
+# The sources below return the `Spec` of a data set, the sizes of its stored
+# splits, and a function from a `Part` to images and labels or `JpegRecords`.
 
 
 def _in_memory(arrays, spec=None):
-    """Returns a source of (images, labels) of each stored split."""
     sizes = {split: len(labels) for split, (_, labels) in arrays.items()}
     if spec is None:
         images = next(iter(arrays.values()))[0]
@@ -286,11 +280,8 @@ def _own_spec(num_classes, shape, sizes):
             splits |= {"train": "train", "calibration": "calibration"}
     else:
         only = "train" if "train" in sizes else next(iter(sizes))
-        splits = {
-            "train": f"{only}[:80%]",
-            "calibration": f"{only}[80%:90%]",
-            "test": f"{only}[90%:]",
-        }
+        ends = {"train": ":80%", "calibration": "80%:90%", "test": "90%:"}
+        splits = {split: f"{only}[{end}]" for split, end in ends.items()}
     # Embeddings are neither shifted nor mirrored.
     moves = {"max_shift": min(shape[:2]) // 8} if shape[1:] else {"flip": False}
     return Spec(None, num_classes, shape, splits, **moves)
@@ -362,15 +353,15 @@ def _folder(path, image_size):
         )
     _require_size(image_size, f"folder:{path}")
     folders = {split: os.path.join(path, split) for split in _STORED}
-    folders = {split: x for split, x in folders.items() if os.path.isdir(x)}
-    if "train" not in folders:
+    if not os.path.isdir(folders["train"]):
         folders = {"train": path}
     arrays, classes = {}, None
     for split, folder in folders.items():
+        if not os.path.isdir(folder):
+            continue
         dataset = keras.utils.image_dataset_from_directory(
             folder,
-            # The same as in the training set, which is the first.
-            class_names=classes,
+            class_names=classes,  # Those of the training set, the first.
             batch_size=None,
             image_size=(image_size, image_size),
             shuffle=False,
@@ -394,19 +385,16 @@ def _require_size(image_size, name):
 def _npz(path):
     """Returns the arrays of an `.npz` file, or of a folder of them."""
     path = files.as_path(path)
-    is_folder = path.is_dir()
-    if is_folder:
-        arrays = {
-            f"{name}_{split}": array
-            for split in ("train", "calibration", "test")
-            for name, array in files.read_npz(path / f"{split}.npz").items()
-        }
-    else:
-        arrays = files.read_npz(path)
+    splits = {}
+    if path.is_dir():
+        for split in ("train", "calibration", "test"):
+            arrays = files.read_npz(path / f"{split}.npz")
+            splits[split] = _checked(arrays["x"], arrays["y"], f"{split}.npz")
+        return _in_memory(splits)
+    arrays = files.read_npz(path)
     pairs = {"train": ("images", "labels")}
     if "x_train" in arrays:
         pairs = {x: (f"x_{x}", f"y_{x}") for x in _STORED if f"x_{x}" in arrays}
-    splits = {}
     for split, (x, y) in pairs.items():
         if x not in arrays or y not in arrays:
             raise ValueError(
@@ -415,9 +403,7 @@ def _npz(path):
                 f"in {str(path)!r}"
             )
         where = f"`{x}` and `{y}` of {str(path)!r}"
-        splits[split] = _checked(arrays[x], arrays[y], where)
-        if not is_folder:
-            splits[split] = _spread_classes(*splits[split])
+        splits[split] = _spread_classes(*_checked(arrays[x], arrays[y], where))
     return _in_memory(splits)
 
 
@@ -435,14 +421,12 @@ def _stored(name, data_dir, image_size, augment):
         where = data_dir or "~/tensorflow_datasets"
         if spec is None:
             others = f"a data set of TensorFlow Datasets in {where}"
-            checks.choice(
-                "name", name, (*SPECS, "folder:PATH", "npz:PATH", others)
-            )
+            names = (*SPECS, "folder:PATH", "npz:PATH", others)
+            checks.choice("name", name, names)
         raise FileNotFoundError(
-            f"No data of {name!r} in {where}. To get them, run `tfds build "
-            f"{tfds_name} --data_dir={where}`, and pass that folder as "
-            "`data_dir`. The data set 'digits' is embedded and "
-            f"needs none. Received: data_dir={data_dir!r}"
+            f"No data of {name!r} in {where}. Run `tfds build {tfds_name} "
+            f"--data_dir={where}`, and pass that folder as `data_dir`. 'digits'"
+            f" is embedded and needs none. Received: data_dir={data_dir!r}"
         ) from error
     splits, features = builder.info.splits, builder.info.features
     sizes = {split: info.num_examples for split, info in splits.items()}
@@ -458,15 +442,13 @@ def _stored(name, data_dir, image_size, augment):
         )
     *shape, channels = features[image].shape
     has_one_size = None not in shape
-    is_cropped = name == "imagenet" or (
-        features[image].encoding_format == "jpeg" and not has_one_size
-    )
+    is_cropped = features[image].encoding_format == "jpeg" and not has_one_size
     if is_cropped and not augment:
         raise ValueError(
             f"`augment` must be true for {name!r}, whose training images "
             f"are random crops. Received: augment={augment!r}"
         )
-    if is_cropped or not has_one_size:
+    if not has_one_size:
         image_size = image_size or (spec and spec.image_shape[0])
         _require_size(image_size, name)
         shape = [image_size] * 2
@@ -474,16 +456,16 @@ def _stored(name, data_dir, image_size, augment):
         spec = _own_spec(features[label].num_classes, (*shape, 3), sizes)
     spec = dataclasses.replace(spec, image_shape=(*shape, 3))
 
-    def read(part):
-        def example(features):
-            pixels = features[image]
-            if not has_one_size:
-                pixels = tf.image.resize(pixels, shape)
-                pixels = tf.saturate_cast(tf.round(pixels), tf.uint8)
-            if channels == 1:
-                pixels = tf.repeat(pixels, 3, axis=-1)
-            return pixels[..., :3], features[label]
+    def example(features):
+        pixels = features[image]
+        if not has_one_size:
+            pixels = tf.image.resize(pixels, shape)
+            pixels = tf.saturate_cast(tf.round(pixels), tf.uint8)
+        if channels == 1:
+            pixels = tf.repeat(pixels, 3, axis=-1)
+        return pixels[..., :3], features[label]
 
+    def read(part):
         with tf.device("CPU:0"):
             # `as_dataset` reads files in order by default.
             examples = builder.as_dataset(split=str(part)).map(
@@ -491,13 +473,12 @@ def _stored(name, data_dir, image_size, augment):
             )
             return next(iter(examples.batch(part.size)))
 
-    def open_records(part):
+    def parse(record):
         decoders = {image: tfds.decode.SkipDecoding()}
+        example = features.deserialize_example(record, decoders=decoders)
+        return example[image], example[label]
 
-        def parse(record):
-            example = features.deserialize_example(record, decoders=decoders)
-            return example[image], example[label]
-
+    def open_records(part):
         stored = imagenet.record_files(splits[str(part)])
         return imagenet.JpegRecords(stored, parse, shape[0])
 

@@ -1,8 +1,6 @@
 """Images that are read from files in every epoch, such as those of ImageNet.
 
-Only the part of a JPEG image inside the crop is decoded. Crops and bicubic
-resizing are those of Uncertainty Baselines; pixels are then rounded to uint8,
-like those of stored images.
+Crops and bicubic resizing are those of Uncertainty Baselines.
 """
 
 import functools
@@ -11,13 +9,12 @@ import os
 import numpy as np
 import tensorflow as tf
 
-# Decoding takes most of the time, and TensorFlow uses at most 16 cores by
-# default.
+# By default, TensorFlow decodes on at most 16 cores.
 _NUM_CORES = os.cpu_count()
 # Examples in the shuffle buffer: about 900 MB of ImageNet.
 _BUFFER_SIZE = 8192
-# Examples after which the buffer is emptied and filled again, and which an
-# epoch that starts at a later step may have to read first.
+# Examples after which the buffer is filled again, and which an epoch
+# that starts later may have to read first.
 _BLOCK_SIZE = 8 * _BUFFER_SIZE
 
 
@@ -61,11 +58,8 @@ class JpegRecords(StoredImages):
 
     In every epoch the files are permuted and divided into equal parts for the
     hosts, which may cut a file in two. Each host reads its files in blocks and
-    shuffles each block with a buffer. An epoch that starts at a later step
-    skips the blocks before it, and does not decode what else is before it.
-
-    `files` are as in `read_records`, and `parse` is a function from a record to
-    (encoded image, label).
+    shuffles each block with a buffer. `files` are as in `read_records`, and
+    `parse` is a function from a record to (encoded image, label).
     """
 
     def __init__(self, files, parse, image_size, block_size=_BLOCK_SIZE):
@@ -161,11 +155,7 @@ def _read(columns):
 
 
 def random_crop(encoded, size, seed):
-    """Decodes a random crop of an image and mirrors it with probability 1/2.
-
-    If ten attempts find no such crop, as in very long images, the result is
-    `central_crop`.
-    """
+    """Decodes a random crop of an image and mirrors it with probability 1/2."""
     shape = tf.image.extract_jpeg_shape(encoded)
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
@@ -176,7 +166,7 @@ def random_crop(encoded, size, seed):
         area_range=(0.08, 1.0),
         max_attempts=10,
     )
-    # The sampler returns the whole image if it finds no crop.
+    # The sampler returns the whole image if it finds no crop, as in long ones.
     window = tf.cond(
         tf.reduce_all(extent[:2] == shape[:2]),
         lambda: central_window(shape),

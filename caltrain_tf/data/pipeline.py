@@ -20,15 +20,11 @@ class ImageData:
     """Batches of a data set's train, calibration and test splits.
 
     `caltrain_tf.data.get` returns such an object. Images are float32 and
-    normalised, or pixels if `dtype` is `"uint8"`, which take a fourth of the
-    bytes; the network then normalises them on its device with
-    `keras.layers.Rescaling(**data.rescaling, dtype="float32")`. Embeddings are
-    float32 and not normalised.
-
-    `load` is a function from a `Part` to its examples, `InMemoryImages` or
-    `JpegRecords`, and `parts` has the `Part` of each split. `spec` sets the
-    attributes `num_classes`, `image_shape`, (height, width, channels) or
-    (size,), and the `mean` and `std` of each channel for pixels in [0, 1].
+    normalised, or pixels if `dtype` is `"uint8"`, which the network normalises
+    with `keras.layers.Rescaling(**data.rescaling, dtype="float32")`. Embeddings
+    are float32 and not normalised. `load` is a function from a `Part` to its
+    examples, `InMemoryImages` or `JpegRecords`, and `parts` has the `Part` of
+    each split.
     """
 
     def __init__(self, name, spec, load, parts, dtype="float32"):
@@ -47,7 +43,7 @@ class ImageData:
 
     @property
     def is_embedded(self):
-        """Whether examples are embeddings instead of images."""
+        """Whether examples are embeddings."""
         return len(self.image_shape) == 1
 
     @property
@@ -72,11 +68,9 @@ class ImageData:
 
         Examples that do not fill the last batch are left out; they are others
         in every epoch. Images of the steps before `first_step` are not decoded.
-        `batch_size` is that of the global batch, of which a `shard`,
-        (index, count), is the part of process `index` of `count`.
+        A `shard`, (index, count), is a part of each batch of `batch_size`.
         """
         steps = self.steps_per_epoch(batch_size)
-        # The random numbers of the epoch.
         rng = np.random.Generator(np.random.Philox(key=[seed, epoch]))
         dataset = self._load(self._parts["train"]).train_batches(
             batch_size, rng, first_step, _check_shard(batch_size, shard)
@@ -88,12 +82,11 @@ class ImageData:
         return _finished(dataset, finish, steps - first_step, tf.data.AUTOTUNE)
 
     def eval_batches(self, split, batch_size, *, shard=(0, 1), transform=None):
-        """Returns batches of each example of a split once, in a fixed order.
+        """Returns (image, label, weight) of a split once, in a fixed order.
 
-        They are (image, label, weight). Every batch is full; the last ones are
-        filled up with examples of weight 0. `transform` is a function from
-        uint8 images and their places in the split to uint8 images of the same
-        shape, such as a corruption.
+        Examples of weight 0 fill up the last batches. `transform` is a function
+        from uint8 images and their places in the split to uint8 images of the
+        same shape, such as a corruption.
         """
         part = self._parts[checks.choice("split", split, self._parts)]
         dataset = self._load(part).eval_batches(
@@ -110,11 +103,10 @@ class ImageData:
         return _finished(dataset, finish, num_batches, _EVAL_BATCHES_AHEAD)
 
     def train_input(self, batch_size, *, seed=0):
-        """Returns a function that builds one host's part of an epoch.
+        """Returns the `dataset` of `Trainer.fit`, built on each host.
 
-        `Trainer.fit` takes it: a function `(epoch, context, first_step=0)`
-        that returns the host's shard of `train_batches`, in batches of one
-        replica; `context` is a `tf.distribute.InputContext`.
+        It is a function `(epoch, context, first_step=0)` that returns the
+        host's shard of `train_batches`, in batches of one replica.
         """
 
         def build(epoch, context, first_step=0):
@@ -130,18 +122,16 @@ class ImageData:
         return host_input(batches, batch_size)
 
     def interleaved(self, held_out_fraction=0.1):
-        """Splits the training set for interleaved training.
+        """Returns two `ImageData`, which share out the training set.
 
-        Returns two `ImageData` whose training sets are the majority part and,
-        from the end, the held-out part. Their other splits are unchanged.
+        The held-out part of the second one is the end of it.
         """
         train = self._parts["train"]
         checks.number("held_out_fraction", held_out_fraction, low=0, high=1)
         held_out = round(held_out_fraction * train.size)
         if not 0 < held_out < train.size:
             raise ValueError(
-                "`held_out_fraction` must leave examples of the "
-                f"{train.size} in both parts. "
+                f"`held_out_fraction` must divide the {train.size} examples. "
                 f"Received: held_out_fraction={held_out_fraction!r}"
             )
         middle = train.stop - held_out
@@ -170,9 +160,8 @@ class ImageData:
 class InMemoryImages:
     """Batches of uint8 images, or embeddings, and class ids in memory.
 
-    A batch is computed from its number alone, so an epoch can start at any
-    step, and every host computes its own rows of each global batch. Training
-    images are shifted by up to `max_shift` pixels, and half of them mirrored.
+    A batch is computed from its number alone: an epoch can start at any step,
+    and every host computes its own rows.
     """
 
     def __init__(self, images, labels, max_shift=0, flip=False):
@@ -193,7 +182,6 @@ class InMemoryImages:
         with tf.device("CPU:0"):
             order = tf.constant(rng.permutation(size))
             shifts = rng.integers(-most, most, (size, 2), "int32", True)
-            shifts = tf.constant(shifts)
             flips = tf.constant(rng.random(size) < 0.5 * self._flip)
         rows = _rows(batch_size, shard)
 
@@ -236,10 +224,8 @@ class InMemoryImages:
 def rescaling(mean, std):
     """Returns arguments of `keras.layers.Rescaling` that normalise pixels."""
     mean, std = np.float32([mean, std])
-    return {
-        "scale": (1 / (255 * std)).tolist(),
-        "offset": (-mean / std).tolist(),
-    }
+    scale, offset = 1 / (255 * std), -mean / std
+    return {"scale": scale.tolist(), "offset": offset.tolist()}
 
 
 def shift_and_flip(images, shifts, flips, max_shift):
@@ -248,9 +234,8 @@ def shift_and_flip(images, shifts, flips, max_shift):
     margin = [max_shift, max_shift]
     padded = tf.pad(images, [[0, 0], margin, margin, [0, 0]])
     rows = max_shift + shifts[:, :1] + tf.range(height)
-    columns = tf.where(
-        flips[:, tf.newaxis], tf.range(width)[::-1], tf.range(width)
-    )
+    columns = tf.range(width)
+    columns = tf.where(flips[:, tf.newaxis], columns[::-1], columns)
     columns += max_shift + shifts[:, 1:]
     # Gathering rows and then pixels is far faster than one crop per image.
     moved = tf.gather(padded, rows, axis=1, batch_dims=1)
@@ -304,9 +289,8 @@ def _finished(dataset, finish, num_batches, ahead):
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
     )
-    # The autotuning thread often misses that its iterator was deleted. The
-    # program then waits for the thread's next cycle: up to as long as the
-    # iterator lived, or a minute.
+    # The autotuning thread often misses that its iterator was deleted, and the
+    # program then waits for its next cycle, up to a minute.
     options.autotune.enabled = False
     dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = dataset.prefetch(ahead).with_options(options)

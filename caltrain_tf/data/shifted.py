@@ -12,8 +12,7 @@ from caltrain_tf.data import corruptions, imagenet, pipeline
 # Change this with the corrupted images, so that stored predictions for earlier
 # images are discarded.
 _REVISION = "frost of a generated texture, revision 6"
-# Where corrupted sets are published: how users call them, and their name in
-# TensorFlow Datasets.
+# The names of published sets, there and in TensorFlow Datasets.
 _PUBLISHED = {
     "cifar10": ("CIFAR-10-C", "cifar10_corrupted"),
     "cifar100": ("CIFAR-100-C", None),
@@ -42,11 +41,10 @@ def shifted_sets(
     `<corruption>/<severity>/<class>/*.JPEG` (ImageNet-C). Without it, they are
     those of TensorFlow Datasets in `data_dir`.
 
-    A set of `names` and `severities` that is missing is an error: generated
-    images are similar to the published ones, but not the same, and results on
-    both must not be mixed up. They are used with `generated=True`, and for data
-    of which no corrupted sets are published: `digits` and your own images.
-    Those of embeddings are in the folder of the embeddings.
+    A set of `names` and `severities` that is missing is an error, because
+    results on published and generated images differ. Images are generated with
+    `generated=True`, and for data without published sets: `digits` and your own
+    images. The sets of embeddings are in the folder of the embeddings.
 
     Returns:
         An object with `source` (a description), `is_generated`, `num_examples`
@@ -159,17 +157,14 @@ class _PublishedArrays(_Sets):
                 f"{path} must be uint8 of shape {shape}. "
                 f"Received: dtype={images.dtype}, shape={images.shape}"
             )
-        images = images.reshape(*self._labels.shape, *shape[1:])
-        return pipeline.InMemoryImages(
-            images[severity - 1], self._labels[severity - 1]
-        )
+        images = images.reshape(*self._labels.shape, *shape[1:])[severity - 1]
+        return pipeline.InMemoryImages(images, self._labels[severity - 1])
 
 
 class _PublishedImages(_Sets):
     """ImageNet-C: folders of classes, sorted by name, such as `n01440764`.
 
-    Images are not cropped; those of another size than the network's are
-    resized.
+    Images are not cropped, but resized to the input of the network.
     """
 
     _kind, _path = "images", "{}/{}"
@@ -239,9 +234,8 @@ class _StoredSets(_Sets):
         raise FileNotFoundError(
             f"{corruption!r} of severity {severity} of {self._data.name!r} is "
             f"missing. {where}. Pass the folder of {self._published} as "
-            "it is distributed as `corrupted_dir`, or use images that are "
-            "generated from the clean test set: `generated=True`, "
-            "`--generated` on the command line."
+            "it is distributed as `corrupted_dir`, or generate images from the "
+            "clean test set: `generated=True`, or `--generated`."
         )
 
     def _read(self, builder, severity):
@@ -261,9 +255,6 @@ class _StoredSets(_Sets):
 
 
 def _list_images(folder):
-    """Returns the paths of `<class>/*.JPEG`, sorted by the images' names.
-
-    In this order, that of the clean test set, classes are mixed.
-    """
+    """Returns the paths of `<class>/*.JPEG`, in the clean test set's order."""
     paths = tf.io.gfile.glob(os.path.join(folder, "*", "*.JPEG"))
     return sorted(paths, key=lambda path: path.split("/")[::-1])

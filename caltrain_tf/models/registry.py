@@ -43,15 +43,11 @@ def get(name, **options):
         return _mlp(int(match[1]), **options)
     if name.endswith(".keras"):
         return _check_fits(load(name), name, **options)
-    applications = {
-        key: value
-        for key, value in vars(keras.applications).items()
-        if callable(value)
-    }
+    applications = [x for x in vars(keras.applications) if x[0].isupper()]
     if name in applications:
         options["classes"] = options.pop("num_classes", 1000)
         options = {"weights": None, "classifier_activation": None} | options
-        return applications[name](**options)
+        return getattr(keras.applications, name)(**options)
     known = (*_COMMON, *applications)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -76,10 +72,7 @@ def _mlp(units, *, input_shape, num_classes):
 
 
 def load(path):
-    """Returns the network of a `.keras` file, local or in a bucket.
-
-    It need not have been written by this package, and is not compiled.
-    """
+    """Returns the network of any `.keras` file, local or in a bucket."""
     with tempfile.TemporaryDirectory() as folder:
         local = path
         if "://" in os.fspath(path):
@@ -95,10 +88,9 @@ def load(path):
 
 
 def _check_fits(network, path, input_shape=None, num_classes=None):
-    shapes = (network.input_shape, network.output_shape)
     for name, shape, expected in (
-        ("input_shape", shapes[0][1:], input_shape),
-        ("num_classes", shapes[1][-1], num_classes),
+        ("input_shape", network.input_shape[1:], input_shape),
+        ("num_classes", network.output_shape[-1], num_classes),
     ):
         is_known = expected is not None and None not in np.ravel(shape)
         if is_known and np.any(np.ravel(shape) != np.ravel(expected)):

@@ -12,17 +12,13 @@ def wide_resnet(depth, width, input_shape=(32, 32, 3), num_classes=10):
     The network has three groups of (n - 4) / 6 pre-activation blocks with 16k,
     32k and 64k filters; the second and the third group halve the image size. As
     in Uncertainty Baselines, the shortcut of a block that changes the shape is
-    a 1x1 convolution of the block's input before normalisation. There is no
-    dropout and no l2 penalty: weight decay is an option of training.
+    a 1x1 convolution of the block's input before normalisation.
 
     Args:
         depth: n, which must be 6m + 4: 10, 16, 22, 28, 40...
         width: k, at least 1.
         input_shape: (height, width, channels).
-        num_classes: The number of logits.
-
-    Returns:
-        A `keras.Model` from images to float32 logits `(batch, num_classes)`.
+        num_classes: The number of float32 logits.
 
     Example:
         >>> import caltrain_tf as ct
@@ -64,10 +60,7 @@ def resnet50(input_shape=(224, 224, 3), num_classes=1000):
 
     Args:
         input_shape: (height, width, channels).
-        num_classes: The number of logits.
-
-    Returns:
-        A `keras.Model` from images to float32 logits `(batch, num_classes)`.
+        num_classes: The number of float32 logits.
 
     Example:
         >>> import caltrain_tf as ct
@@ -99,7 +92,6 @@ def resnet50(input_shape=(224, 224, 3), num_classes=1000):
 
 
 def _pre_activation_block(x, filters, strides, *, name):
-    """Applies two 3x3 convolutions, each after batch norm and ReLU."""
     y = _norm_relu(x, f"{name}_bn1", f"{name}_relu1")
     y = _convolution(y, filters, 3, strides=strides, name=f"{name}_conv1")
     y = _norm_relu(y, f"{name}_bn2", f"{name}_relu2")
@@ -111,7 +103,6 @@ def _pre_activation_block(x, filters, strides, *, name):
 
 
 def _bottleneck_block(x, filters, strides, *, name):
-    """Applies a 1x1, a 3x3 and a 1x1 convolution and adds the shortcut."""
     y = _convolution(x, filters, 1, name=f"{name}_conv1")
     y = _norm_relu(y, f"{name}_bn1", f"{name}_relu1")
     y = _convolution(y, filters, 3, strides=strides, name=f"{name}_conv2")
@@ -149,9 +140,8 @@ def _norm_relu(x, norm, relu):
 
 def _logits(x, num_classes, *, kernel_initializer):
     checks.count("num_classes", num_classes)
-    # In float32 under any dtype policy: a bfloat16 logit has 8 bits, so
-    # different confidences close to 1 would be rounded to the same value
-    # before a calibration loss sees them.
+    # In float32 under any dtype policy: bfloat16 would round confidences close
+    # to 1 to the same value before a calibration loss sees them.
     x = layers.GlobalAveragePooling2D(dtype="float32", name="pool")(x)
     return layers.Dense(
         num_classes,

@@ -21,9 +21,8 @@ class RunFolder(contextlib.ExitStack):
 
     def __init__(self, path, config=None, chief=True):
         super().__init__()
-        self.path = os.fspath(path)
+        self.path, self.chief = os.fspath(path), chief
         self.config = _as_json_types(config or {})
-        self.chief = chief
 
     def __enter__(self):
         """Takes the lock and compares or writes the configuration."""
@@ -33,8 +32,7 @@ class RunFolder(contextlib.ExitStack):
             files.as_path(self.path).mkdir(parents=True, exist_ok=True)
         except (OSError, tf.errors.OpError) as error:
             raise ValueError(
-                f"The folder cannot be made: {error}. Take another "
-                f"`output_dir`. Received: {self.path!r}"
+                f"The folder cannot be made: {error}. Received: {self.path!r}"
             ) from error
         if "://" not in self.path:
             lock = _acquire(self.path, timeout=0)
@@ -63,21 +61,20 @@ class RunFolder(contextlib.ExitStack):
 def check_config(path, config):
     """Raises if a run has another configuration, and names the keys."""
     there = json.loads((files.as_path(path) / "config.json").read_text())
-    there, here = (
+    old, new = (
         {key: json.dumps(value) for key, value in flatten(each).items()}
         for each in (there, _as_json_types(config))
     )
     differing = [
-        f"{key}={there.get(key, 'absent')} there, "
-        f"{here.get(key, 'absent')} here"
-        for key in sorted({*there, *here})
-        if there.get(key) != here.get(key)
+        f"{key}={old.get(key, 'absent')} there, {new.get(key, 'absent')} here"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
     ]
     if differing:
         raise ValueError(
-            f"The folder {os.fspath(path)!r} holds a run of another "
-            f"configuration: {'; '.join(differing)}. Take another "
-            "`output_dir`, or the same configuration to go on."
+            f"{os.fspath(path)!r} holds a run of another configuration: "
+            f"{'; '.join(differing)}. Take another `output_dir`, or the same "
+            "configuration to go on."
         )
 
 
@@ -113,7 +110,7 @@ def _acquire(path, timeout):
     except OSError as error:
         raise ValueError(
             f"The folder cannot be locked: {error.strerror}. Network file "
-            "systems may have no locks. Take another `output_dir`. "
+            "systems may have no locks; take another `output_dir`. "
             f"Received: {os.fspath(path)!r}"
         ) from error
     return lock

@@ -69,9 +69,7 @@ class TrainingInput:
     """The training batches of every epoch, distributed to the replicas."""
 
     def __init__(self, strategy, name, source, steps=None):
-        self._strategy = strategy
-        self._name = name
-        self._source = source
+        self._strategy, self._name, self._source = strategy, name, source
         self._parameters = {}
         if callable(source):
             self._parameters = inspect.signature(source).parameters
@@ -113,9 +111,9 @@ class TrainingInput:
             if "first_step" in self._parameters:
                 options["first_step"] = first_step
             dataset = self._checked(self._source(epoch, context, **options))
-            self._host_batches = int(dataset.cardinality()) // local
             if not options:
                 dataset = dataset.skip(first_step * local)
+            self._host_batches = int(dataset.cardinality()) // local
             return dataset.prefetch(_BATCHES_AHEAD)
 
         return self._strategy.distribute_datasets_from_function(build)
@@ -238,7 +236,7 @@ def _local_strategy(num_gpus):
     gpus = [gpu.name for gpu in tf.config.list_logical_devices("GPU")]
     # An empty list, or -1, hides the GPUs on purpose.
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    has_driver = shutil.which("nvidia-smi") is not None
+    has_driver = shutil.which("nvidia-smi")
     if has_driver and not hidden and not gpus and num_gpus != 0:
         checks.warn(
             "This machine has an NVIDIA GPU, but TensorFlow does not see it: "

@@ -28,7 +28,7 @@ _LOSSES = ("loss", "primary_loss", "secondary_loss", "l2_loss")
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss is NaN or infinite; the message has the step and the parts."""
+    """The loss is NaN or infinite, at the step that the message names."""
 
 
 class Trainer:
@@ -40,27 +40,21 @@ class Trainer:
     normalises with the statistics of its own part, as is usual on TPUs. The
     moving statistics are averaged over replicas.
 
-    On one device and on TPUs, XLA compiles the whole step. On several GPUs or
-    machines, it compiles the part without communication.
-
     Args:
         model: A built model that returns logits, or what the loss expects.
         loss: A `keras.losses.Loss`, such as `CompositeLoss`.
-        optimizer: A Keras optimizer. Create the model and the optimizer inside
+        optimizer: A Keras optimizer, made like the model inside
             `with strategy.scope():`. With `gradient_accumulation_steps=4`, on
-            one replica, four steps make one update, and a calibration loss sees
-            the batch of a step. `mixed_float16` needs a
-            `keras.optimizers.LossScaleOptimizer`.
+            one replica, a calibration loss sees the batch of one of four steps.
+            `mixed_float16` needs a `keras.optimizers.LossScaleOptimizer`.
         strategy: From `get_strategy`; the current strategy if None.
-        metrics: Keras metrics `(y_true, y_pred, sample_weight)`, which are
-            copied. Their names are used in the logs.
-        l2: Factor of the sum of squares that is added to the loss, in all
-            phases of training.
+        metrics: Keras metrics, which are copied and logged by their names.
+        l2: Factor of the sum of squares that is added to the loss.
         l2_on: Names of the variables whose squares are summed. None means all
-            trainable variables, including the scale and offset of
-            BatchNormalization, as in Uncertainty Baselines on CIFAR; on
+            trainable variables, as in Uncertainty Baselines on CIFAR; on
             ImageNet it uses `("kernel", "bias")`.
-        jit_compile: Whether to compile with XLA.
+        jit_compile: Whether to compile the step with XLA; on several GPUs or
+            machines, its part without communication.
         steps_per_execution: The largest number of steps in one `tf.function`
             call, which takes at most about two seconds: signals and a loss that
             is not finite are noticed after each call.
@@ -68,23 +62,18 @@ class Trainer:
 
     Example:
         >>> import caltrain_tf as ct, keras, tensorflow as tf
-        >>> keras.utils.set_random_seed(0)
         >>> x, y = tf.random.normal([64, 4]), tf.range(64) % 2
         >>> data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
         >>> model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
         >>> loss = ct.CompositeLoss("nll", "sb_ece", from_logits=True)
+        >>> accuracy = keras.metrics.SparseCategoricalAccuracy("accuracy")
         >>> trainer = ct.training.Trainer(
-        ...     model,
-        ...     loss,
-        ...     keras.optimizers.SGD(0.1),
-        ...     metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        ...     model, loss, keras.optimizers.SGD(0.1), metrics=[accuracy]
         ... )
         >>> history = trainer.fit(data, epochs=2, verbose=False)
         >>> sorted(history[-1])
         ['epoch', 'step', 'train/accuracy', 'train/learning_rate',
          'train/loss', 'train/primary_loss', 'train/secondary_loss']
-        >>> sorted(trainer.evaluate(data))
-        ['accuracy', 'loss', 'primary_loss', 'secondary_loss']
         >>> trainer.predict(data).shape
         (64, 2)
     """
@@ -120,8 +109,7 @@ class Trainer:
         )
         if clip_norm is not None:
             checks.number("clip_norm", clip_norm, low=0)
-        self.model = model
-        self.optimizer = optimizer
+        self.model, self.optimizer = model, optimizer
         self.l2 = checks.number("l2", l2, low=0, closed=True)
         self.steps_per_execution = checks.count(
             "steps_per_execution", steps_per_execution
@@ -130,21 +118,13 @@ class Trainer:
         with self.strategy.scope():
             if not optimizer.built:
                 optimizer.build(model.trainable_variables)
-            self.train_metrics, self.eval_metrics = (
+            copies = [
                 [type(each).from_config(each.get_config()) for each in metrics]
                 for _ in range(2)
-            )
-            self._step = Step(
-                model,
-                loss,
-                optimizer,
-                self.l2,
-                l2_on,
-                clip_norm,
-                jit_compile,
-                self.train_metrics,
-                self.eval_metrics,
-            )
+            ]
+            self.train_metrics, self.eval_metrics = copies
+            options = self.l2, l2_on, clip_norm, jit_compile
+            self._step = Step(model, loss, optimizer, *options, *copies)
         self._train = _Phase("train", self._step, self.strategy)
 
     def fit(
@@ -215,10 +195,9 @@ class Trainer:
 
         Raises:
             NonFiniteLossError: If the loss is not finite.
-            Preempted: After SIGTERM, or Google's notice of preemption, and a
-                checkpoint; it ends the process with code 143.
-            KeyboardInterrupt: After Ctrl-C; with `run`, once the step is done
-                and a checkpoint is written, or at once after a second Ctrl-C.
+            Preempted: After SIGTERM or Google's notice of preemption, with exit
+                code 143, once a checkpoint is written.
+            KeyboardInterrupt: After Ctrl-C, likewise, or a second Ctrl-C.
             OSError: If checkpoints exist but cannot be read at the moment.
         """
         # The phases of an epoch.
@@ -289,7 +268,8 @@ class Trainer:
                     batches = iter(phase.input.batches(epoch, done))
                     while done < phase.input.steps:
                         count = min(
-                            phase.steps_at_once(self.steps_per_execution),
+                            phase.steps_at_once,
+                            self.steps_per_execution,
                             phase.input.steps - done,
                             every_steps - position.step % every_steps,
                         )
@@ -313,7 +293,7 @@ class Trainer:
                             checkpoints.age(),
                             self._stop.received is not None,
                         )
-                        phase.seconds.append(seconds)
+                        phase.set_pace(seconds)
                         if (
                             position.step == end
                             or position.step % every_steps == 0
@@ -358,16 +338,12 @@ class Trainer:
         return log.rows
 
     def evaluate(self, dataset):
-        """Returns the loss and the metrics of a dataset.
+        """Returns the loss, without l2, and the metrics as floats by name.
 
         Args:
             dataset: Batches `(x, y)` or `(x, y, weight)`; the last one may be
                 smaller. Or a callable of a `tf.distribute.InputContext` that
                 builds one host's part on that host, in batches of a replica.
-
-        Returns:
-            Floats by name. The loss is the mean over batches, weighted by their
-            examples, without l2.
         """
         _reset(self.eval_metrics)
         rows = self._run_batches(self._evaluate_batch, dataset)
@@ -382,11 +358,8 @@ class Trainer:
 
         Args:
             dataset: Batches `x`, `(x, y)` or `(x, y, weight)`, or a callable as
-                in `evaluate`. Examples of weight 0 are padding and are dropped.
-            with_labels: Whether to also return the labels of the same rows.
-
-        Returns:
-            An array `(examples, classes)`, or a pair `(outputs, labels)`.
+                in `evaluate`. Examples of weight 0 are dropped.
+            with_labels: Whether to return a pair `(outputs, labels)`.
         """
         parts = self._run_batches(self._predict_batch, dataset)
         parts = zip(*parts, strict=True)
@@ -406,14 +379,13 @@ class Trainer:
     def _run_steps(self, phase, batches, count, first_step):
         """Takes steps and returns their loss terms, lists of floats by name."""
         terms = phase.function(batches, tf.constant(count)).numpy()
-        finite = np.isfinite(terms).all(axis=1)
-        if not finite.all():
-            first = int(np.argmin(finite))
-            parts = map("{}={}".format, phase.names, terms[first])
-            raise NonFiniteLossError(
-                f"The loss is not finite at step {first_step + first}: "
-                f"{', '.join(parts)}. No checkpoint was written since."
-            )
+        for step, values in enumerate(terms, first_step):
+            if not np.isfinite(values).all():
+                parts = ", ".join(map("{}={}".format, phase.names, values))
+                raise NonFiniteLossError(
+                    f"The loss is not finite at step {step}: {parts}. "
+                    "No checkpoint was written since."
+                )
         return dict(zip(phase.names, terms.T.tolist(), strict=True))
 
     def _run_batches(self, function, dataset):
@@ -454,7 +426,7 @@ class Trainer:
         return self.strategy.reduce("MEAN", per_replica, axis=None)
 
     def _stop_if_asked(self):
-        """Ends `fit`, between its steps, after a signal to any worker."""
+        """Ends `fit` after a signal to any worker."""
         if self._stop and any(self._agree(self._stop.received is not None)):
             self._stop.stop()
 
@@ -477,15 +449,13 @@ class Trainer:
 
     def _check_shared(self, path, step):
         """Raises if workers have read different checkpoints."""
-        if self._agree(step)[0] != step:
-            raise ValueError(
-                "The workers see different checkpoints; the run's folder must "
-                "be on a file system that all of them share. "
-                f"Received: {path} on this one"
-            )
+        _require(
+            self._agree(step)[0] == step,
+            "All workers must share the file system of the run's folder, but "
+            f"they see different checkpoints. Received: {path} on this one",
+        )
 
     def _measure(self, dataset, measure):
-        """Returns floats by name, the same on every worker."""
         values = measure(*self.predict(dataset, with_labels=True))
         # Rounding differs between machines, but all must agree on the best.
         means = map(float, self._agree(*values.values()))
@@ -498,7 +468,7 @@ class _Phase:
     def __init__(self, name, step, strategy, first_step=0):
         self.name, self.names = name, step.names
         self.first_step, self.input = first_step, None
-        self.seconds = []  # Per step, of every execution.
+        self.steps_at_once = 1
         # As in Keras, AutoGraph converts only the loop over steps. Converting
         # losses and metrics would take seconds before the first step.
         train = tf.autograph.experimental.do_not_convert(step.train)
@@ -513,12 +483,11 @@ class _Phase:
 
         self.function = tf.function(train_steps)
 
-    def steps_at_once(self, most):
-        """Returns the steps of an execution of a few seconds."""
-        if len(self.seconds) < 2:  # The first time is mostly compilation.
-            return 1
-        fit = _SECONDS_PER_EXECUTION / max(self.seconds[-1], 1e-9)
-        return max(1, min(most, int(fit)))
+    def set_pace(self, seconds_per_step):
+        """Has an execution take at most a few seconds."""
+        fit = int(_SECONDS_PER_EXECUTION / max(seconds_per_step, 1e-9))
+        # Twice as many at most, because batches that were read ahead are fast.
+        self.steps_at_once = max(1, min(2 * self.steps_at_once, fit))
 
 
 def _prefixed(prefix, values):
@@ -574,7 +543,7 @@ def _check_model(strategy, model, l2_on, optimizer, clip_norm):
     )
     _require(
         replicas == 1 or not (inner.clipnorm or inner.global_clipnorm),
-        "On several replicas, `clipnorm` and `global_clipnorm` of an optimizer "
-        "clip each replica's gradient before they are added up. Pass "
-        f"`clip_norm` to the `Trainer`. Received: optimizer={inner.name}",
+        "An optimizer's `clipnorm` and `global_clipnorm` clip the gradient of "
+        "each replica alone. Pass `clip_norm` to the `Trainer`. "
+        f"Received: optimizer={inner.name} on {replicas} replicas",
     )

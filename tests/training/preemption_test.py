@@ -53,6 +53,22 @@ def _fit_until_preempted(path, train, **options):
     )
 
 
+def test_executions_grow_slowly():
+    # The first batches are read ahead, and say little about those that follow.
+    trained, counts = tiny.trainer(steps_per_execution=10**6), []
+    run_steps = trained._run_steps
+
+    def recorded(phase, batches, count, first_step):
+        counts.append(count)
+        return run_steps(phase, batches, count, first_step)
+
+    trained._run_steps = recorded
+    trained.fit(tiny.dataset().repeat(10), 1, verbose=False)
+    assert counts[0] == 1 and sum(counts) == 40
+    for before, after in zip(counts, counts[1:], strict=False):
+        assert after <= 2 * before
+
+
 def test_in_a_long_execution(tmp_path):
     # All but the batches that were read ahead, two by each prefetch.
     assert 50 < _fit_until_preempted(tmp_path, _slow(60)) < 500

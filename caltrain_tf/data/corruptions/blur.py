@@ -27,9 +27,8 @@ def defocus_blur(image, rng, radius, softness):
 def glass_blur(image, rng, sigma, reach, iterations):
     """Blurs an image, moves pixels at random, and blurs it again.
 
-    As in the published code, pixels are visited from the last to the first, and
-    each takes the current value of a random neighbour, which is up to `reach`
-    rows and columns away.
+    Pixels are visited from the last to the first, and each takes the current
+    value of a random neighbour, up to `reach` rows and columns away.
     """
     size = len(image)
     image = core.to_pixels(_gaussian_blur(image, sigma)) / 255
@@ -50,19 +49,12 @@ def motion_blur(image, rng, radius, sigma):
 
 
 @core.corruption(
-    # Largest zoom factor and step.
-    cifar=[(stop, 0.01) for stop in (1.06, 1.11, 1.16, 1.21, 1.26)],
-    imagenet=(
-        (1.11, 0.01),
-        (1.16, 0.01),
-        (1.21, 0.02),
-        (1.26, 0.02),
-        (1.31, 0.03),
-    ),
+    cifar=((1.06, 1), (1.11, 1), (1.16, 1), (1.21, 1), (1.26, 1)),
+    imagenet=((1.11, 1), (1.16, 1), (1.21, 2), (1.26, 2), (1.31, 3)),
 )
-def zoom_blur(image, rng, stop, step):
-    """Averages the image and versions of it with increasing zoom."""
-    zooms = _mean_of_zooms(len(image), stop, step)
+def zoom_blur(image, rng, stop, percent):
+    """Averages the image and versions of it, each `percent` larger."""
+    zooms = _mean_of_zooms(len(image), stop, percent / 100)
     return (zooms @ image.reshape(-1, 3)).reshape(image.shape)
 
 
@@ -74,7 +66,6 @@ def _gaussian_blur(image, sigma):
 
 @functools.lru_cache(maxsize=8)
 def _soft_disk(radius, softness):
-    """Returns the kernel of the defocus blur."""
     taps = np.arange(-1, 2) if radius <= 8 else np.arange(-2, 3)
     at = np.arange(-int(radius) - taps[-1], int(radius) + taps[-1] + 1)
     disk = at[:, np.newaxis] ** 2 + at**2 <= radius**2
@@ -90,8 +81,7 @@ def _soft_disk(radius, softness):
 def glass_sources(offsets, size):
     """Returns the index of the pixel that each pixel's value comes from.
 
-    `offsets` lead down and to the right from each visited pixel to its
-    neighbour, `(2, visited, visited)`.
+    `offsets`, `(2, visited, visited)`, lead down and right to the neighbour.
     """
     # Rows and columns reach + 1 to size - reach are visited.
     reach = (size - offsets.shape[1]) // 2
@@ -109,11 +99,10 @@ def glass_sources(offsets, size):
 
 
 def streak(image, angle, radius, sigma):
-    """Applies the one-sided motion blur of ImageMagick.
+    """Applies the motion blur of ImageMagick, rounded to the levels of pixels.
 
     The kernel is one half of a Gaussian, starting at the pixel itself, at the
-    `2 * radius + 1` pixels nearest to a line at `angle` degrees. The result is
-    rounded to the 256 levels of pixels.
+    `2 * radius + 1` pixels nearest to a line at `angle` degrees.
     """
     taps = np.arange(2 * radius + 1)
     weights = np.exp(-0.5 * (taps / sigma) ** 2)
@@ -124,9 +113,8 @@ def streak(image, angle, radius, sigma):
     size, margin = len(image), 2 * radius
     padded = np.pad(image, [(margin, margin)] * 2 + [(0, 0)], mode="edge")
     blurred = np.zeros_like(image)
-    for weight, row, column in zip(
-        weights, down + margin, right + margin, strict=True
-    ):
+    for tap, weight in enumerate(weights):
+        row, column = down[tap] + margin, right[tap] + margin
         blurred += weight * padded[row : row + size, column : column + size]
     return np.round(blurred * 255) / 255
 
@@ -145,13 +133,9 @@ def zoom_matrix(size, factor):
 
 @functools.lru_cache(maxsize=8)
 def _mean_of_zooms(size, stop, step):
-    """Returns the mean of all zooms as one sparse matrix on whole images.
-
-    It has few entries, because consecutive zooms read nearly the same pixels.
-    """
-    matrices = [np.eye(size)]
-    for factor in np.arange(1, stop, step):
-        matrices.append(zoom_matrix(size, factor))
+    """Returns the mean of all zooms as one sparse matrix on whole images."""
+    factors = np.arange(1, stop, step)
+    matrices = [np.eye(size), *(zoom_matrix(size, x) for x in factors)]
     matrices = [scipy.sparse.csr_array(matrix) for matrix in matrices]
     wholes = (scipy.sparse.kron(each, each, "csr") for each in matrices)
     return sum(wholes) / len(matrices)

@@ -1,9 +1,4 @@
-"""Common code of all corruptions: registration, lookup and calls.
-
-Reference:
-    Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common
-    Corruptions and Perturbations", 2019.
-"""
+"""Common code of all corruptions: registration, lookup and calls."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,8 +13,7 @@ NAMES = (
     *("snow", "frost", "fog", "brightness"),
     *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
-# Four more, one of each kind, for tuning hyperparameters. They can be read from
-# published sets, but are not generated.
+# Four more, one of each kind, for tuning; read from published sets only.
 EXTRA_NAMES = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
 
 # Images up to this size have the strengths of CIFAR-10-C.
@@ -69,6 +63,10 @@ def get(name, severity, *, seed=0):
         >>> images[:, :, 1] = 200
         >>> darker(images, [0])[0, 0, :, 0].numpy()
         array([ 85, 115], dtype=uint8)
+
+    Reference:
+        Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to
+        Common Corruptions and Perturbations", 2019.
     """
     number = NAMES.index(checks.choice("name", name, NAMES))
     checks.choice("severity", severity, SEVERITIES)
@@ -99,8 +97,6 @@ def get(name, severity, *, seed=0):
                 "`images` must be uint8 of shape (batch, size, size, 3). "
                 f"Received: dtype={images.dtype.name}, shape={shape}"
             )
-        if hasattr(images, "numpy"):
-            return tf.constant(of_arrays(images.numpy(), places.numpy()))
         corrupted = tf.numpy_function(
             of_arrays, [images, places], tf.uint8, stateful=False
         )

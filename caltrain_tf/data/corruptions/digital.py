@@ -41,20 +41,16 @@ def elastic_transform(image, rng, displacement, sigma, shift):
     """Warps an image with an affine map and a smooth displacement.
 
     `shift` is the largest shift of the three points of the affine map, and
-    `sigma` the standard deviation of the Gaussian that smooths displacements.
+    `sigma` that of the Gaussian that smooths displacements.
     """
     size = len(image)
     moves = rng.uniform(-shift, shift, (3, 2))
     image = _sample(image, affine(moves, size), "mirror")
     if not displacement:
         return image
-    moves = scipy.ndimage.gaussian_filter(
-        rng.uniform(-displacement, displacement, (2, size, size)),
-        sigma,
-        mode="reflect",
-        truncate=3,
-        axes=(1, 2),
-    )
+    moves = rng.uniform(-displacement, displacement, (2, size, size))
+    options = {"mode": "reflect", "truncate": 3, "axes": (1, 2)}
+    moves = scipy.ndimage.gaussian_filter(moves, sigma, **options)
     return _sample(image, np.indices((size, size)) + moves, "reflect")
 
 

@@ -63,20 +63,15 @@ def snow(image, rng, mean, scale, zoom, threshold, radius, sigma, keep):
     imagenet=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
 )
 def frost(image, rng, keep, amount):
-    """Lays a random part of a texture over an image.
-
-    The textures have the colours and contrasts of the five photographs that
-    the published code uses.
-    """
+    """Lays a random part of a texture over an image."""
     size = len(image)
-    # As the published code scales the photographs.
+    # As the published code scales its photographs.
     scale = 0.2 if size <= core.LARGEST_SMALL_SIZE else 1
     ice = textures(scale)[rng.integers(len(_TINTS))]
     for axis in (0, 1):
         start = rng.integers(max(ice.shape[axis] - size, 0) + 1)
         # The textures are periodic, for images that are larger.
-        places = np.arange(start, start + size)
-        ice = ice.take(places, axis, mode="wrap")
+        ice = ice.take(np.arange(start, start + size), axis, mode="wrap")
     # Whole levels, because the sum is rounded down.
     return (keep * np.round(image * 255) + amount * ice) / 255
 
@@ -123,18 +118,15 @@ def textures(scale):
         ice = ice[..., np.newaxis] / ice.std() * contrast + mean
         ice = np.clip(np.round(ice), 0, 255).astype(np.uint8)
         # Bilinear and without smoothing, as in the published code.
-        found.append(
-            scipy.ndimage.zoom(
-                ice, (scale, scale, 1), order=1, mode="nearest", grid_mode=True
-            )
-        )
+        options = {"order": 1, "mode": "nearest", "grid_mode": True}
+        found.append(scipy.ndimage.zoom(ice, (scale, scale, 1), **options))
     return found
 
 
 def plasma(rng, size, decay):
-    """Returns a periodic fractal in [0, 1] by the diamond-square method.
+    """Returns a fractal in [0, 1]; `size` is a power of two.
 
-    `size` is a power of two; each finer level is weaker by the factor `decay`.
+    By the diamond-square method, each finer level weaker by the factor `decay`.
     """
     grid, amplitude = np.zeros((1, 1)), 100.0**2
     while len(grid) < size:
@@ -142,13 +134,12 @@ def plasma(rng, size, decay):
         fine[::2, ::2] = grid
         noise = rng.uniform(-amplitude, amplitude, fine.shape)
         # First the middle of four points, then the points between two.
-        for neighbours, places in (
-            (_DIAGONAL, [(1, 1)]),
-            (_STRAIGHT, [(0, 1), (1, 0)]),
+        rows, columns = np.indices(fine.shape) % 2
+        for neighbours, at in (
+            (_DIAGONAL, (rows == 1) & (columns == 1)),
+            (_STRAIGHT, rows != columns),
         ):
             mean = scipy.ndimage.correlate(fine, neighbours, mode="wrap")
-            for row, column in places:
-                at = slice(row, None, 2), slice(column, None, 2)
-                fine[at] = mean[at] + noise[at]
+            fine[at] = mean[at] + noise[at]
         grid, amplitude = fine, amplitude / decay**2
     return (grid - grid.min()) / np.ptp(grid)
