@@ -388,7 +388,13 @@ def _npz(path):
     splits = {}
     if path.is_dir():
         for split in ("train", "calibration", "test"):
-            arrays = files.read_npz(path / f"{split}.npz")
+            file = path / f"{split}.npz"
+            arrays = files.read_npz(file)
+            if not {"x", "y"} <= arrays.keys():
+                raise ValueError(
+                    f"{str(file)!r} must hold 'x' and 'y', as files of "
+                    f"baselines/embed.py do. Received: {list(arrays)}"
+                )
             splits[split] = _checked(arrays["x"], arrays["y"], f"{split}.npz")
         return _in_memory(splits)
     arrays = files.read_npz(path)

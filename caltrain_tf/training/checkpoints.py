@@ -159,14 +159,15 @@ class Preempted(SystemExit):
 class StopSignal(contextlib.ExitStack):
     """A context that records that the run is to stop, in `received`.
 
-    With `saves`, Ctrl-C is recorded too, and a second one interrupts. Only the
-    main thread of a program can handle signals. On a machine of Google's cloud,
-    its notice of preemption counts as SIGTERM.
+    A second SIGTERM ends the process at once. With `saves`, Ctrl-C is recorded
+    too, and a second one interrupts. Only the main thread of a program can
+    handle signals. On a machine of Google's cloud, its notice of preemption is
+    recorded as SIGTERM.
     """
 
     def __init__(self, saves=True):
         super().__init__()
-        self.received = None
+        self.received, self._count = None, 0
         if _is_on_google_cloud():
             threading.Thread(target=self._await_notice, daemon=True).start()
         if threading.current_thread() is threading.main_thread():
@@ -181,6 +182,9 @@ class StopSignal(contextlib.ExitStack):
         raise Preempted
 
     def _note(self, number, frame):
+        self._count += 1  # Without Google's notice, which SIGTERM follows.
+        if self._count > 1 and number == signal.SIGTERM:
+            os._exit(128 + number)
         if number == signal.SIGINT:
             if self.received is not None:
                 raise KeyboardInterrupt

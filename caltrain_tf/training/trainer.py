@@ -1,5 +1,6 @@
 """The training loop: `Trainer.fit`, which reads from top to bottom."""
 
+import collections
 import contextlib
 import dataclasses
 import math
@@ -24,6 +25,8 @@ from caltrain_tf.training.strategy import (
 
 # Signals are noticed between executions, so these must be short.
 _SECONDS_PER_EXECUTION = 2.0
+# Devices go on with further batches while the host waits for predictions.
+_BATCHES_AHEAD = 4
 _LOSSES = ("loss", "primary_loss", "secondary_loss", "l2_loss")
 
 
@@ -390,14 +393,21 @@ class Trainer:
 
     def _run_batches(self, function, dataset):
         """Returns the results of a function of every batch, as arrays."""
-        results = []
+        results, arrays = collections.deque(), []
         iterator = iter(evaluation_input(self.strategy, dataset))
+
+        def wait(ahead):
+            while len(results) > ahead:
+                result = results.popleft()
+                arrays.append(tf.nest.map_structure(np.asarray, result))
+
         # Also where a host has fewer batches than the others.
         while (batch := iterator.get_next_as_optional()).has_value():
-            result = function(batch.get_value())
-            results.append(tf.nest.map_structure(np.asarray, result))
+            results.append(function(batch.get_value()))
+            wait(_BATCHES_AHEAD)
             self._stop_if_asked()
-        return results
+        wait(0)
+        return arrays
 
     @tf.function(autograph=False)
     def _evaluate_batch(self, batch):

@@ -325,6 +325,9 @@ def test_embeddings_in_a_bucket(own):
     batch, ids, _ = next(iter(data.eval_batches("test", 30)))
     np.testing.assert_array_equal(batch, x)
     np.testing.assert_array_equal(ids, labels)
+    files.write_npz("ram://embeddings/test.npz", features=x, y=labels)
+    with pytest.raises(ValueError, match="'x' and 'y'.*'features'"):
+        ct.data.get("npz:ram://embeddings")
 
 
 def test_a_folder_needs_a_size_and_has_to_be_there(tmp_path, own):

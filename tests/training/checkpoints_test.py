@@ -263,6 +263,16 @@ def test_googles_notice_of_preemption_stops(monkeypatch):
     assert asked == [("/preempted", "Google")]
 
 
+def test_second_sigterm_ends_the_process(monkeypatch):
+    codes = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    with StopSignal() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.received == signal.SIGTERM and not codes
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert codes == [143]
+
+
 def test_killed_runs_end_in_the_same_weights(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     tiny_run.run(str(whole))
