@@ -81,7 +81,7 @@ ELSEWHERE = [
 ]
 # `.ci/run` types it; this test is part of it.
 PYTEST = 'pip install -e ".[tests]" && pytest'
-NO_DATA = "No data of '{}'.*run `tfds build .*--data_dir"
+NO_DATA = "No data of '{}'.*Run `tfds build .*--data_dir"
 # The last line of what cannot be done here.
 ENDS = {
     "python baselines/cifar/train.py --primary=focal --secondary=sb_ece "

@@ -130,7 +130,7 @@ def folder(tmp_path_factory):
         (
             "cifar/train.py",
             "--config.data.name=cifar10 --data_dir={}",
-            "run `tfds build cifar10 --data_dir={}`",
+            "Run `tfds build cifar10 --data_dir={}`",
         ),
         (
             "study.py",
