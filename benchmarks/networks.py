@@ -13,7 +13,7 @@ and p-values of a paired t-test and of Wilcoxon's test.
 
 `--examples` draws that many calibration examples `--draws` times. Values are
 then means over the draws, with the smallest and the largest ECE instead of the
-interval. `--only` takes the calibrators whose name begins with it.
+interval. `--only` takes TS and the calibrators whose name begins with it.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def measure(path, args):
     data = arrays["calibration_logits"], arrays["calibration_labels"]
     test = arrays["test_logits"], arrays["test_labels"]
     for name, calibrator in CALIBRATORS.items():
-        if not name.startswith(args.only):
+        if name != "TS" and not name.startswith(args.only):
             continue
         found = []
         for draw in range(args.draws if args.examples else 1):
