@@ -12,8 +12,8 @@ the mean NLL, and the seconds of a fit. If probmetrics is installed, its
 calibrators are included. `--zoo` adds a table of networks: .npz files of
 `calibration_logits`, `calibration_labels`, `test_logits` and `test_labels`.
 
-It takes about ten minutes. `--rows` keeps the measurements in a file, from which
-the same command goes on; `--sets` takes only some of the data sets.
+It takes about ten minutes. `--rows` keeps the measurements in a file, from
+which the same command goes on; `--sets` takes only some of the data sets.
 """
 
 import argparse
