@@ -132,6 +132,12 @@ class _EmbeddedSets(_Sets):
 
     _kind, _path = "embeddings", "{}_{}.npz"
 
+    def __init__(self, data, folder):
+        super().__init__(data, folder)
+        # They may be of the first test images alone (`--num_examples`).
+        for path in sorted(files.as_path(folder).glob("*_[1-5].npz"))[:1]:
+            self.num_examples = len(files.read_npz(path)["y"])
+
     def _read(self, path, severity):
         arrays = files.read_npz(path)
         return pipeline.InMemoryImages(arrays["x"], arrays["y"])

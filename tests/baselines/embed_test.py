@@ -78,6 +78,8 @@ def test_a_head_on_embeddings_and_its_shift(folder):
         "--severities=3",
     )
     rows = pd.read_csv(folder / "run" / "shift.csv")
+    about = json.loads((folder / "run/predictions/shift.json").read_text())
+    assert about["num_examples"] == 100  # The clean set is of the same images.
     assert set(rows["corruption"]) == {"none", "fog", "contrast"}
 
 
