@@ -16,10 +16,8 @@ from caltrain_tf.posthoc.binary import (
 )
 from caltrain_tf.posthoc.compare import Comparison, compare
 from caltrain_tf.posthoc.conformal import ConformalSets
-from caltrain_tf.posthoc.temperature import (
-    EnsembleTemperatureScaling,
-    TemperatureScaling,
-)
+from caltrain_tf.posthoc.ensemble import EnsembleTemperatureScaling
+from caltrain_tf.posthoc.temperature import TemperatureScaling
 
 CALIBRATORS = {
     calibrator.__name__: calibrator

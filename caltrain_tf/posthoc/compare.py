@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from caltrain_tf import checks, inputs
 from caltrain_tf.metrics import binned, scores
-from caltrain_tf.posthoc import affine, base, binary, temperature
+from caltrain_tf.posthoc import affine, base, binary, ensemble, temperature
 
 METRICS = ("nll", "brier", "ece", "marginal_ece", "accuracy")
 # Metrics in which a calibrator can be called better than doing nothing.
@@ -246,7 +246,7 @@ def default_calibrators(num_classes):
         "ts": temperature.TemperatureScaling(),
         "ts_sb_ece": temperature.TemperatureScaling("sb_ece"),
         "ts_hb_ece": temperature.TemperatureScaling("hb_ece"),
-        "ensemble": temperature.EnsembleTemperatureScaling(),
+        "ensemble": ensemble.EnsembleTemperatureScaling(),
         "platt": binary.PlattScaling(),
         "beta": binary.BetaCalibration(),
         "isotonic": binary.IsotonicCalibration(),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import caltrain_tf as ct
-from caltrain_tf.posthoc.temperature import mixture_weights
+from caltrain_tf.posthoc.ensemble import mixture_weights
 from tests.posthoc.data import calibrated, mean_nll, softmax
 
 
