@@ -16,9 +16,10 @@ import itertools
 
 import flags
 import numpy as np
+import shift_flags
 
 FLAGS = flags.FLAGS
-flags.define("data_dir", *flags.SHIFT)
+shift_flags.define()
 flags.DEFINE_string(
     "model",
     None,
@@ -53,7 +54,7 @@ def main(_):
         for split, size in data.num_examples.items()
     }
     if FLAGS.corruptions != ["none"]:
-        shifted, *names = flags.shifted_sets(data)
+        shifted, *names = shift_flags.sets(data)
         size = shifted.num_examples
         size = min(FLAGS.num_examples or size, size)
         for where in itertools.product(*names):

@@ -3,8 +3,6 @@
 `caltrain_tf` is imported inside functions: `--help` does not wait for it.
 """
 
-import functools
-import json
 import os
 import pathlib
 import signal
@@ -28,8 +26,6 @@ FLAGS = flags.FLAGS
 ROOT = pathlib.Path(__file__).parents[1]
 OBJECTIVE = ("primary", "secondary", "interleaved")
 DEVICES = ("tpu", "num_gpus", "multi_worker")
-SHIFT = "corrupted_dir generated corruptions severities num_examples".split()
-POOL = "tpu num_gpus parallel ray run_cpus run_gpus run_resources".split()
 _TEXTS = {
     "primary": "Primary loss: nll, focal, mse, dual_focal or bsce_gra.",
     "secondary": "Secondary loss: sb_ece, s_avuc, avuc, avuc_gs, mmce, "
@@ -44,53 +40,30 @@ _TEXTS = {
     "resume": "Folder of a run that is to be trained as its config.json says.",
     "init_from": "A `.keras` file with the initial weights, or the prefix of a "
     "checkpoint of Uncertainty Baselines.",
-    "parallel": "Number of runs at a time on this machine, without --ray.",
-    "ray": "Execute the runs on a Ray cluster: `auto`, `local` for a new one "
-    "on this machine, or an address. All nodes must share the folders.",
-    "run_cpus": "With --ray, number of CPUs of a run.",
-    "run_gpus": "With --ray, number of GPUs of a run.",
-    "corrupted_dir": "Folder of CIFAR-10-C or CIFAR-100-C (<corruption>.npy, "
-    "labels.npy) or ImageNet-C (<corruption>/<severity>/<class>/*.JPEG).",
-    "generated": "Whether to generate corrupted sets instead of reading them.",
-    "corruptions": "Corruptions; all 15 by default.",
-    "severities": "Severities of the corruptions.",
-    "num_examples": "Number of first examples of each corrupted set.",
-    "run_resources": "With --ray, other resources of a run: '{\"TPU\": 4}'.",
-}
-_DEFAULTS = {
-    **{"multi_worker": False, "parallel": 1, "run_cpus": 1, "run_gpus": 0},
-    **{"generated": False, "severities": "1,2,3,4,5"},
-}
-
-
-class _Integers(flags.ListParser):
-    def parse(self, argument):
-        return list(map(int, super().parse(argument)))
-
-
-def define_integers(name, default, text):
-    """Defines a list of integers."""
-    serializer = flags.ListSerializer(",")
-    flags.DEFINE(_Integers(), name, default, text, serializer=serializer)
-
-
-# The others are texts.
-_KINDS = {
-    flags.DEFINE_bool: ("interleaved", "multi_worker", "generated"),
-    flags.DEFINE_integer: ("num_gpus", "parallel", "run_cpus"),
-    functools.partial(flags.DEFINE_integer, lower_bound=1): ["num_examples"],
-    flags.DEFINE_float: ("run_gpus",),
-    flags.DEFINE_list: ("corruptions",),
-    define_integers: ("severities",),
 }
 
 
 def define(*names):
     """Defines flags that several scripts share."""
-    kinds = {name: kind for kind, names in _KINDS.items() for name in names}
+    kinds = {
+        "interleaved": flags.DEFINE_bool,
+        "multi_worker": flags.DEFINE_bool,
+        "num_gpus": flags.DEFINE_integer,
+    }
     for name in names:
-        kind = kinds.get(name, flags.DEFINE_string)
-        kind(name, _DEFAULTS.get(name), _TEXTS[name])
+        default = False if name == "multi_worker" else None
+        kinds.get(name, flags.DEFINE_string)(name, default, _TEXTS[name])
+
+
+def define_integers(name, default, text):
+    """Defines a list of integers."""
+
+    class Integers(flags.ListParser):
+        def parse(self, argument):
+            return list(map(int, super().parse(argument)))
+
+    serializer = flags.ListSerializer(",")
+    flags.DEFINE(Integers(), name, default, text, serializer=serializer)
 
 
 def define_config(default):
@@ -146,42 +119,6 @@ def strategy():
     kind = found.extended.worker_devices[0].split(":")[-2]
     print(f"Running on {found.num_replicas_in_sync} x {kind}.", flush=True)
     return found
-
-
-def shifted_sets(data):
-    """Returns the corrupted sets of the flags, their names and severities."""
-    from caltrain_tf.data import corruptions, shifted_sets
-
-    names = FLAGS.corruptions or corruptions.NAMES
-    sets = shifted_sets(
-        data,
-        corrupted_dir=FLAGS.corrupted_dir,
-        data_dir=FLAGS.data_dir,
-        generated=FLAGS.generated,
-        names=names,
-        severities=FLAGS.severities,
-    )
-    return sets, names, FLAGS.severities
-
-
-def open_pool():
-    """Returns the pool of the flags; SIGTERM then stops it as Ctrl-C does."""
-    from caltrain_tf.experiments import pool
-
-    if FLAGS.ray is None:
-        opened = pool.LocalPool(ROOT, FLAGS.parallel)
-    else:
-        resources = json.loads(FLAGS.run_resources or "{}")
-        needs = FLAGS.run_cpus, FLAGS.run_gpus, resources
-        opened = pool.RayPool(ROOT, FLAGS.ray, *needs)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    return opened
-
-
-def of_runs():
-    """Returns the flags of this script that its runs get too, as typed."""
-    names = ("data_dir", "tpu", "num_gpus")
-    return [FLAGS[name].serialize() for name in names if FLAGS[name].present]
 
 
 def run(main, *, arguments=False):

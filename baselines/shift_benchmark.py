@@ -12,8 +12,10 @@ computed again. `baselines/report.py` compares the runs.
 import os
 
 import flags
+import shift_flags
 
-flags.define("data_dir", *flags.SHIFT, *flags.DEVICES)
+shift_flags.define()
+flags.define(*flags.DEVICES)
 FLAGS = flags.FLAGS
 flags.DEFINE_list(
     "run_dir", None, "A run, several runs, or a folder of runs.", required=True
@@ -35,7 +37,7 @@ def main(_):
     strategy = flags.strategy()
     for run_dir in shift.find_runs(FLAGS.run_dir):
         config, data, model = shift.load_run(run_dir, FLAGS.data_dir, strategy)
-        sets, names, severities = flags.shifted_sets(data)
+        sets, names, severities = shift_flags.sets(data)
         report = robustness_metrics.Measurements()
         rows = shift.evaluate(
             model,

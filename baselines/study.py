@@ -15,9 +15,11 @@ moment and skips finished runs. A run that fails does not stop the others.
 import shlex
 
 import flags
+import pool_flags
 
 flags.define_config("cifar10.py")
-flags.define("tuned", *flags.POOL)
+flags.define("tuned")
+pool_flags.define()
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output_dir", None, "Folder of the study.", required=True)
 flags.DEFINE_list(
@@ -61,7 +63,7 @@ def main(_):
         FLAGS.seeds,
         FLAGS.output_dir,
         tuned,
-        flags.of_runs(),
+        pool_flags.of_runs(),
         shlex.split(FLAGS.shift_flags) if FLAGS.shift else None,
     )
     # Here, and not in the log of every run.
@@ -70,7 +72,7 @@ def main(_):
     failures = {}
     try:
         if study.unfinished(runs):
-            with flags.open_pool() as pool:
+            with pool_flags.open_pool() as pool:
                 failures = study.do_runs(runs, pool)
     finally:
         print(f"\n{study.summary_table(runs)}\n")

@@ -18,8 +18,10 @@ trials and retries failed trials.
 import os
 
 import flags
+import pool_flags
 
-flags.define(*flags.OBJECTIVE, *flags.POOL)
+flags.define(*flags.OBJECTIVE)
+pool_flags.define()
 flags.define_config("cifar10.py")
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
@@ -53,8 +55,9 @@ def main(_):
     if FLAGS.output_dir and not FLAGS.objectives:
         folders = [FLAGS.output_dir]
     spaces = [tune.search_space(own, FLAGS.data_dir) for own in configs]
-    with flags.open_pool() as pool:
-        results = tune.tune(configs, spaces, folders, pool, flags.of_runs())
+    with pool_flags.open_pool() as pool:
+        typed = pool_flags.of_runs()
+        results = tune.tune(configs, spaces, folders, pool, typed)
     failures = []
     for own, space, rows, folder in zip(
         configs, spaces, results, folders, strict=True
