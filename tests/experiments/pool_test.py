@@ -216,7 +216,9 @@ def test_a_node_that_dies_costs_no_run(tmp_path, cluster, capfd):
     more = [on_nodes(run) for run in more]
 
     def interrupt():
-        wait_for(lambda: any(starts(run) for run in more))
+        # A run writes this once it listens to signals.
+        logs = [pathlib.Path(run.folder, "metrics.jsonl") for run in more]
+        wait_for(lambda: any(log.exists() for log in logs))
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
