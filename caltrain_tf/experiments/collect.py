@@ -1,6 +1,8 @@
 """Collects the rows of a report from runs, or from a folder of CSV files."""
 
 import collections
+import gzip
+import io
 import json
 import os
 
@@ -92,8 +94,13 @@ def write_rows(rows, folder):
 
 def _read_rows(folder):
     """Returns the frames that `write_rows` has written, by name."""
-    paths = {name: folder / f"{name}.csv" for name in _COLUMNS}
-    frames = {n: _read_csv(path) for n, path in paths.items() if path.exists()}
+    frames = {
+        name: _read_csv(path)
+        for name in _COLUMNS
+        # Rows that are kept in a repository may be compressed.
+        for path in (folder / f"{name}.csv", folder / f"{name}.csv.gz")
+        if path.exists()
+    }
     texts = frames["results"][["secondary", "hyperparameters"]]
     frames["results"][texts.columns] = texts.astype(object).fillna("")
     return {name: frame for name, frame in frames.items() if len(frame)}
@@ -102,8 +109,10 @@ def _read_rows(folder):
 def _read_csv(path):
     # Of all versions of pandas, this engine reads numbers to the last bit.
     options = {"engine": "python", "keep_default_na": False, "na_values": [""]}
-    with path.open() as file:
-        return pd.read_csv(file, **options)
+    text = path.read_bytes()
+    if path.suffix == ".gz":
+        text = gzip.decompress(text)
+    return pd.read_csv(io.BytesIO(text), **options)
 
 
 def _find_folders(path):
