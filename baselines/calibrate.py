@@ -29,12 +29,8 @@ import numpy as np
 FLAGS = flags.FLAGS
 flags.DEFINE_string("run_dir", None, "Folder of a finished run.")
 flags.DEFINE_string("outputs", None, "An .npz file with a network's outputs.")
-flags.DEFINE_string(
-    "output_dir",
-    None,
-    "Folder of the results; <run_dir>/calibration, or --outputs without .npz, "
-    "by default.",
-)
+text = "Folder of results; <run_dir>/calibration, or --outputs without .npz."
+flags.DEFINE_string("output_dir", None, text)
 SPLITS = ("calibration", "test")
 
 
@@ -86,11 +82,12 @@ def shift_table(splits, calibrators):
     from caltrain_tf.experiments import shift
 
     logits, labels = splits["corrupted"]
-    rows = shift.measure("outputs", "none", 0, *splits["test"], calibrators)
+    where = "outputs", "none", 0
+    rows = shift.measure(where, *splits["test"], calibrators)
     for corruption, severity in np.ndindex(logits.shape[:2]):
         where = "outputs", str(corruption), severity + 1
         here = logits[corruption, severity].astype(np.float32)
-        rows += shift.measure(*where, here, labels, calibrators)
+        rows += shift.measure(where, here, labels, calibrators)
     return shift.severity_table(pd.DataFrame(rows, columns=shift.COLUMNS))
 
 

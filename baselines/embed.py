@@ -30,10 +30,7 @@ flags.DEFINE_string(
 flags.DEFINE_string("data", "cifar10", "Data set; see `ct.data.get`.")
 flags.DEFINE_string("output_dir", None, "Folder of embeddings.", required=True)
 flags.DEFINE_integer(
-    "image_size",
-    224,
-    "Size of the images of a folder, and of those that a model of "
-    "`keras.applications` gets.",
+    "image_size", 224, "Image size for `folder:` and `keras.applications`."
 )
 flags.DEFINE_integer("batch_size", 100, "Batch size.")
 
@@ -44,11 +41,10 @@ def main(_):
     from caltrain_tf import files
 
     folder, batch_size = files.as_path(FLAGS.output_dir), FLAGS.batch_size
-    # Images of a folder have different sizes.
-    size = FLAGS.image_size if FLAGS.data.startswith("folder:") else None
-    data = ct.data.get(
-        FLAGS.data, FLAGS.data_dir, image_size=size, dtype="uint8"
-    )
+    options = {"dtype": "uint8"}
+    if FLAGS.data.startswith("folder:"):  # Its images have different sizes.
+        options["image_size"] = FLAGS.image_size
+    data = ct.data.get(FLAGS.data, FLAGS.data_dir, **options)
     sets = {
         split: (data.eval_batches(split, batch_size), size)
         for split, size in data.num_examples.items()

@@ -1,13 +1,8 @@
-"""Flags that the scripts share, and errors in one line.
-
-`caltrain_tf` is imported inside functions: `--help` does not wait for it.
-"""
+"""Flags and errors of the scripts; `--help` does not import `caltrain_tf`."""
 
 import os
 import pathlib
-import signal
 import sys
-import threading
 
 # Keeps TensorFlow's log lines out of the progress bar.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -35,6 +30,8 @@ _TEXTS = {
     "num_gpus": "Number of GPUs; all by default.",
     "multi_worker": "Whether TF_CONFIG names many machines.",
     "data_dir": "Folder of TensorFlow Datasets.",
+    "output_dir": "Folder of the run; runs/<primary>+<secondary> by default. "
+    "The same command resumes a run that was stopped.",
     "tuned": "Result of baselines/tune.py, which overrides --config.<key>, or "
     'a JSON file such as {"focal+sb_ece": {"loss.beta": 0.3}}.',
     "resume": "Folder of a run that is to be trained as its config.json says.",
@@ -45,14 +42,10 @@ _TEXTS = {
 
 def define(*names):
     """Defines flags that several scripts share."""
-    kinds = {
-        "interleaved": flags.DEFINE_bool,
-        "multi_worker": flags.DEFINE_bool,
-        "num_gpus": flags.DEFINE_integer,
-    }
+    kinds = {"num_gpus": flags.DEFINE_integer}
+    kinds |= dict.fromkeys(("interleaved", "multi_worker"), flags.DEFINE_bool)
     for name in names:
-        default = False if name == "multi_worker" else None
-        kinds.get(name, flags.DEFINE_string)(name, default, _TEXTS[name])
+        kinds.get(name, flags.DEFINE_string)(name, None, _TEXTS[name])
 
 
 def define_integers(name, default, text):
@@ -68,12 +61,9 @@ def define_integers(name, default, text):
 
 def define_config(default):
     """Defines `--config` and `--config.<key>`, with a file of `configs/`."""
-    config_flags.DEFINE_config_file(
-        "config",
-        None,
-        f"Configuration file; configs/{default} by default. "
-        "--config.<key>=<value> changes a setting, such as --config.epochs=10.",
-    )
+    text = f"Configuration file; configs/{default} by default. "
+    text += "--config.<key>=<value> changes a setting: --config.epochs=10."
+    config_flags.DEFINE_config_file("config", None, text)
     # Not the flag's default, which would be loaded at once, with TensorFlow.
     FLAGS["config"].file = str(ROOT / "configs" / default)
     define("data_dir")
@@ -81,34 +71,8 @@ def define_config(default):
 
 def define_training(default_config):
     """Defines the flags of a training script."""
-    define(*OBJECTIVE, *DEVICES, "tuned", "resume", "init_from")
+    define(*OBJECTIVE, *DEVICES, "output_dir", "tuned", "resume", "init_from")
     define_config(default_config)
-    flags.DEFINE_string(
-        "output_dir",
-        None,
-        "Folder of the run; runs/<primary>+<secondary> by default. The same "
-        "command resumes a run that was stopped.",
-    )
-
-
-def _run_config():
-    """Returns the configuration and the folder of the run to train."""
-    from caltrain_tf import checks
-    from caltrain_tf.experiments import config as settings
-
-    if FLAGS.resume is not None:
-        return settings.load(FLAGS.resume), FLAGS.resume
-    config = FLAGS.config
-    losses = FLAGS.primary, FLAGS.secondary, FLAGS.interleaved
-    settings.set_objective(config, *losses)
-    if FLAGS.init_from is not None:
-        config.init_from = FLAGS.init_from
-    name = settings.objective(config)
-    if FLAGS.tuned is not None:
-        tuned = settings.read_tuned(FLAGS.tuned, config.data.name)
-        settings.override(config, tuned[checks.choice("--tuned", name, tuned)])
-    settings.check(config)
-    return config, FLAGS.output_dir or os.path.join("runs", name)
 
 
 def strategy():
@@ -129,8 +93,10 @@ def run(main, *, arguments=False):
             logging.set_verbosity(logging.WARNING)
         if argv[1:] and not arguments:
             return f"Unexpected arguments: {' '.join(argv[1:])}"
-        if os.environ.get("CALTRAIN_STOPS_WITH_INPUT"):
-            threading.Thread(target=_stop_with_input, daemon=True).start()
+        if "CALTRAIN_STOPS_WITH_INPUT" in os.environ:
+            from caltrain_tf.experiments import pool
+
+            pool.stop_with_input()
         try:
             return main(argv[1:])
         except (KeyboardInterrupt, SystemExit) as stop:
@@ -150,9 +116,24 @@ def run_training(train):
     """Trains unless the run is finished, and prints its results."""
 
     def main(_):
+        from caltrain_tf import checks
+        from caltrain_tf.experiments import config as settings
         from caltrain_tf.experiments import experiment
 
-        config, folder = _run_config()
+        config, folder = FLAGS.config, FLAGS.resume
+        if folder is not None:
+            config = settings.load(folder)
+        else:
+            losses = FLAGS.primary, FLAGS.secondary, FLAGS.interleaved
+            settings.set_objective(config, *losses)
+            config.init_from = FLAGS.init_from or config.init_from
+            name = settings.objective(config)
+            if FLAGS.tuned is not None:
+                tuned = settings.read_tuned(FLAGS.tuned, config.data.name)
+                checks.choice("--tuned", name, tuned)
+                settings.override(config, tuned[name])
+            settings.check(config)
+            folder = FLAGS.output_dir or os.path.join("runs", name)
         results = experiment.finished(folder, config) or train(config, folder)
         experiment.print_results(config, folder, results)
 
@@ -170,10 +151,3 @@ def _parse(argv):
         # Some of ml_collections' errors hold another one.
         text = " ".join(str(error.args[0]).replace("\\n", " ").split())
         sys.exit(f"Flags: {text} Pass --helpshort to list them.")
-
-
-def _stop_with_input():
-    """Stops this process, with a checkpoint, when its parent has ended."""
-    while os.read(0, 1024):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)

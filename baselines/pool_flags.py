@@ -13,23 +13,17 @@ flags.disclaim_key_flags()
 def define():
     """Defines the flags."""
     flags.define("tpu", "num_gpus")
-    flags.DEFINE_integer(
-        "parallel",
-        1,
-        "Number of runs at a time on this machine, without --ray.",
-    )
+    flags.DEFINE_integer("parallel", 1, "Runs at a time, without --ray.")
     flags.DEFINE_string(
         "ray",
         None,
         "Execute the runs on a Ray cluster: `auto`, `local` for a new one on "
         "this machine, or an address. All nodes must share the folders.",
     )
-    flags.DEFINE_integer("run_cpus", 1, "With --ray, number of CPUs of a run.")
-    flags.DEFINE_float("run_gpus", 0, "With --ray, number of GPUs of a run.")
+    flags.DEFINE_integer("run_cpus", 1, "With --ray, CPUs of a run.")
+    flags.DEFINE_float("run_gpus", 0, "With --ray, GPUs of a run.")
     flags.DEFINE_string(
-        "run_resources",
-        None,
-        "With --ray, other resources of a run: '{\"TPU\": 4}'.",
+        "run_resources", "{}", "With --ray, a run's resources: '{\"TPU\": 4}'."
     )
 
 
@@ -40,8 +34,7 @@ def open_pool():
     if FLAGS.ray is None:
         opened = pool.LocalPool(flags.ROOT, FLAGS.parallel)
     else:
-        resources = json.loads(FLAGS.run_resources or "{}")
-        needs = FLAGS.run_cpus, FLAGS.run_gpus, resources
+        needs = FLAGS.run_cpus, FLAGS.run_gpus, json.loads(FLAGS.run_resources)
         opened = pool.RayPool(flags.ROOT, FLAGS.ray, *needs)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return opened

@@ -15,10 +15,7 @@ import flags
 
 OUTPUT = flags.DEFINE_string("output", "report.html", "File of the page.")
 CALIBRATORS = flags.DEFINE_list(
-    "calibrators",
-    [],
-    "Calibrators to fit to the predictions of runs besides TS and TS-SB-ECE: "
-    "`dirichlet`, `auto`; they take seconds to minutes per run.",
+    "calibrators", [], "Fit `dirichlet`, `auto` too: seconds to minutes a run."
 )
 
 

@@ -17,9 +17,7 @@ import shift_flags
 shift_flags.define()
 flags.define(*flags.DEVICES)
 FLAGS = flags.FLAGS
-flags.DEFINE_list(
-    "run_dir", None, "A run, several runs, or a folder of runs.", required=True
-)
+flags.DEFINE_list("run_dir", None, "Runs, or folders of runs.", required=True)
 flags.DEFINE_integer("batch_size", 256, "Batch size of the evaluation.")
 flags.DEFINE_bool(
     "keep_predictions",

@@ -15,21 +15,11 @@ def define():
         "Folder of CIFAR-10-C or CIFAR-100-C (<corruption>.npy, labels.npy) or "
         "ImageNet-C (<corruption>/<severity>/<class>/*.JPEG).",
     )
-    flags.DEFINE_bool(
-        "generated",
-        False,
-        "Whether to generate corrupted sets instead of reading them.",
-    )
+    flags.DEFINE_bool("generated", False, "Generate corrupted sets; read none.")
     flags.DEFINE_list("corruptions", None, "Corruptions; all 15 by default.")
-    flags.define_integers(
-        "severities", "1,2,3,4,5", "Severities of the corruptions."
-    )
-    flags.DEFINE_integer(
-        "num_examples",
-        None,
-        "Number of first examples of each corrupted set.",
-        lower_bound=1,
-    )
+    flags.define_integers("severities", "1,2,3,4,5", "Severities, 1 to 5.")
+    text = "Number of first examples of each corrupted set."
+    flags.DEFINE_integer("num_examples", None, text, lower_bound=1)
 
 
 def sets(data):

@@ -28,9 +28,7 @@ flags.DEFINE_list(
     "Objectives to train, such as nll,focal+sb_ece,nll+s_avuc-interleaved; "
     "`paper` for those of the paper's table of results.",
 )
-flags.define_integers(
-    "seeds", "0,1,2,3,4,5,6,7,8,9", "Seeds of each objective."
-)
+flags.define_integers("seeds", "0,1,2,3,4,5,6,7,8,9", "Seeds per objective.")
 flags.DEFINE_bool("shift", False, "Also measure each run under shift.")
 flags.DEFINE_string(
     "shift_flags",
@@ -45,12 +43,11 @@ def main(_):
     from caltrain_tf.experiments import build, study
     from caltrain_tf.experiments import config as settings
 
-    varied = {"seed", "loss.primary", "loss.secondary", "interleaved.enabled"}
-    set_by_user = flags.config_flags.get_override_values(FLAGS["config"])
-    if given := sorted(varied & set_by_user.keys()):
-        raise ValueError(
-            f"--config.{given[0]} varies in a study: --objectives, --seeds."
-        )
+    varied = ("seed", "loss.primary", "loss.secondary", "interleaved.enabled")
+    for key in flags.config_flags.get_override_values(FLAGS["config"]):
+        if key in varied:
+            text = f"--config.{key} varies in a study: --objectives, --seeds."
+            raise ValueError(text)
     config, tuned = FLAGS.config, {}
     objectives = settings.expand_objectives(FLAGS.objectives, config.data.name)
     if FLAGS.tuned is not None:

@@ -59,9 +59,8 @@ def main(_):
         typed = pool_flags.of_runs()
         results = tune.tune(configs, spaces, folders, pool, typed)
     failures = []
-    for own, space, rows, folder in zip(
-        configs, spaces, results, folders, strict=True
-    ):
+    tuned = zip(configs, spaces, results, folders, strict=True)
+    for own, space, rows, folder in tuned:
         try:
             best = tune.write_tuning(own, space, rows, folder)
         except ValueError as error:

@@ -32,15 +32,10 @@ def train(config, folder):
         model = build.model(config, data, config.init_from)
         optimizer = build.optimizer(config, batches)
     trainer = build.trainer(config, model, loss, optimizer, strategy)
+    options = build.fit_options(config)
 
     with experiment.open_folder(folder, config, strategy, FLAGS.resume) as run:
-        history = trainer.fit(
-            **batches,
-            epochs=config.epochs,
-            evaluations=splits,
-            run=run,
-            **build.fit_options(config),
-        )
+        history = trainer.fit(**batches, evaluations=splits, run=run, **options)
         epoch = experiment.chosen_epoch(trainer, config, run, history)
         splits |= build.training_images(config, data)
         predictions = experiment.predict(trainer, splits)
@@ -49,9 +44,7 @@ def train(config, folder):
         results = experiment.final_results(config, epoch, predictions, scalers)
         if run.chief:
             network = build.copy_of(model, config, data)
-            experiment.write(
-                run, epoch["step"], predictions, scalers, results, network
-            )
+            experiment.write(run, epoch, predictions, scalers, results, network)
     return results
 
 

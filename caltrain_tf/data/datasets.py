@@ -19,7 +19,6 @@ from caltrain_tf.data.pipeline import ImageData, InMemoryImages
 class Spec:
     """How a data set is split, normalised and augmented."""
 
-    tfds_name: str | None  # The name in TensorFlow Datasets.
     num_classes: int
     image_shape: tuple[int, ...]  # (height, width, channels), or (size,).
     # "train", "calibration" and "test", in the syntax of TensorFlow Datasets.
@@ -40,7 +39,6 @@ def _splits(end, test="test"):
 
 
 _CIFAR10 = Spec(
-    tfds_name="cifar10",
     num_classes=10,
     image_shape=(32, 32, 3),
     splits=_splits("90%"),
@@ -52,13 +50,11 @@ SPECS = {
     "cifar10": _CIFAR10,
     "cifar100": dataclasses.replace(
         _CIFAR10,
-        tfds_name="cifar100",
         num_classes=100,
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
     ),
     "imagenet": Spec(
-        tfds_name="imagenet2012",
         num_classes=1000,
         image_shape=(224, 224, 3),
         # 25,623 images for calibration. The labels of "test" are not public.
@@ -67,7 +63,6 @@ SPECS = {
         std=(0.229, 0.224, 0.225),
     ),
     "digits": Spec(
-        tfds_name=None,
         num_classes=10,
         image_shape=(32, 32, 3),
         splits=_splits("800"),
@@ -284,7 +279,7 @@ def _own_spec(num_classes, shape, sizes):
         splits = {split: f"{only}[{end}]" for split, end in ends.items()}
     # Embeddings are neither shifted nor mirrored.
     moves = {"max_shift": min(shape[:2]) // 8} if shape[1:] else {"flip": False}
-    return Spec(None, num_classes, shape, splits, **moves)
+    return Spec(num_classes, shape, splits, **moves)
 
 
 def _spread_classes(images, labels):
@@ -355,10 +350,9 @@ def _folder(path, image_size):
     folders = {split: os.path.join(path, split) for split in _STORED}
     if not os.path.isdir(folders["train"]):
         folders = {"train": path}
+    folders = {x: folders[x] for x in folders if os.path.isdir(folders[x])}
     arrays, classes = {}, None
     for split, folder in folders.items():
-        if not os.path.isdir(folder):
-            continue
         dataset = keras.utils.image_dataset_from_directory(
             folder,
             class_names=classes,  # Those of the training set, the first.
@@ -389,28 +383,25 @@ def _npz(path):
     if path.is_dir():
         for split in ("train", "calibration", "test"):
             file = path / f"{split}.npz"
-            arrays = files.read_npz(file)
-            if not {"x", "y"} <= arrays.keys():
-                raise ValueError(
-                    f"{str(file)!r} must hold 'x' and 'y', as files of "
-                    f"baselines/embed.py do. Received: {list(arrays)}"
-                )
-            splits[split] = _checked(arrays["x"], arrays["y"], f"{split}.npz")
+            splits[split] = _pair(file, files.read_npz(file), "x", "y")
         return _in_memory(splits)
     arrays = files.read_npz(path)
-    pairs = {"train": ("images", "labels")}
+    names = {"train": ("images", "labels")}
     if "x_train" in arrays:
-        pairs = {x: (f"x_{x}", f"y_{x}") for x in _STORED if f"x_{x}" in arrays}
-    for split, (x, y) in pairs.items():
-        if x not in arrays or y not in arrays:
-            raise ValueError(
-                "An .npz file must hold 'images' and 'labels', or 'x_train', "
-                f"'y_train', 'x_test' and 'y_test'. Received: {list(arrays)} "
-                f"in {str(path)!r}"
-            )
-        where = f"`{x}` and `{y}` of {str(path)!r}"
-        splits[split] = _spread_classes(*_checked(arrays[x], arrays[y], where))
+        names = {x: (f"x_{x}", f"y_{x}") for x in _STORED if f"x_{x}" in arrays}
+    for split, pair in names.items():
+        splits[split] = _spread_classes(*_pair(path, arrays, *pair))
     return _in_memory(splits)
+
+
+def _pair(file, arrays, x, y):
+    if not {x, y} <= arrays.keys():
+        raise ValueError(
+            "An .npz file must hold 'images' and 'labels', or 'x_train', "
+            "'y_train', 'x_test' and 'y_test'; in a folder, 'x' and 'y'. "
+            f"Received: {list(arrays)} in {str(file)!r}"
+        )
+    return _checked(arrays[x], arrays[y], f"`{x}` and `{y}` of {str(file)!r}")
 
 
 def _stored(name, data_dir, image_size, augment):
@@ -418,7 +409,7 @@ def _stored(name, data_dir, image_size, augment):
     import tensorflow_datasets as tfds
 
     spec = SPECS.get(name)
-    tfds_name = spec.tfds_name if spec else str(name)
+    tfds_name = "imagenet2012" if name == "imagenet" else str(name)
     try:
         builder = tfds.core.read_only_builder.builder_from_files(
             tfds_name, data_dir=data_dir
@@ -474,9 +465,8 @@ def _stored(name, data_dir, image_size, augment):
     def read(part):
         with tf.device("CPU:0"):
             # `as_dataset` reads files in order by default.
-            examples = builder.as_dataset(split=str(part)).map(
-                example, num_parallel_calls=tf.data.AUTOTUNE
-            )
+            examples = builder.as_dataset(split=str(part))
+            examples = examples.map(example, tf.data.AUTOTUNE)
             return next(iter(examples.batch(part.size)))
 
     def parse(record):

@@ -21,9 +21,8 @@ _BLOCK_SIZE = 8 * _BUFFER_SIZE
 class StoredImages:
     """Batches of images for evaluation, read in the order of the files.
 
-    `read` is a function from `start` and `stop` to a dataset of (place, record)
-    with these places in any order, and `decode` one from a record to (uint8
-    image, label).
+    `read(start, stop)` returns a dataset of (place, record), in any order, and
+    `decode(record)` a uint8 image and its label.
     """
 
     def __init__(self, size, read, decode):
@@ -43,13 +42,12 @@ class StoredImages:
             image, label = self._decode(record)
             return image, tf.cast(label, tf.int32), place
 
-        dataset = self._read(start, stop)
-        dataset = dataset.map(example, num_parallel_calls=_NUM_CORES)
+        dataset = self._read(start, stop).map(example, _NUM_CORES)
         # Black images behind the last example fill up the last batches.
         image = dataset.element_spec[0]
         black = tf.zeros(image.shape, image.dtype), 0, np.int64(self.size)
-        padding = tf.data.Dataset.from_tensors(black)
-        padding = padding.repeat(share - (stop - start))
+        missing = share - (stop - start)
+        padding = tf.data.Dataset.from_tensors(black).repeat(missing)
         return dataset.concatenate(padding).batch(rows, drop_remainder=True)
 
 
@@ -57,9 +55,8 @@ class JpegRecords(StoredImages):
     """Batches of images that are cropped from JPEG images in record files.
 
     In every epoch the files are permuted and divided into equal parts for the
-    hosts, which may cut a file in two. Each host reads its files in blocks and
-    shuffles each block with a buffer. `files` are as in `read_records`, and
-    `parse` is a function from a record to (encoded image, label).
+    hosts, which shuffle them block by block. `files` are as in `read_records`,
+    and `parse(record)` returns an encoded image and its label.
     """
 
     def __init__(self, files, parse, image_size, block_size=_BLOCK_SIZE):
@@ -106,8 +103,7 @@ class JpegRecords(StoredImages):
 
         blocks = tf.data.Dataset.from_tensor_slices(begins[first:])
         records = blocks.flat_map(block).skip(start - sizes[:first].sum())
-        dataset = records.map(example, num_parallel_calls=_NUM_CORES)
-        return dataset.batch(rows, drop_remainder=True)
+        return records.map(example, _NUM_CORES).batch(rows, drop_remainder=True)
 
 
 def record_files(split):
@@ -119,8 +115,7 @@ def record_files(split):
 def read_records(files, start, stop):
     """Returns (place, record) of examples, in TensorFlow Datasets' order.
 
-    `files` is a list of (path, skip, take): of each record file, `take`
-    examples after the first `skip`.
+    `files` are (path, skip, take): `take` examples after the first `skip`.
     """
     return _read(_cut(_columns(files), start, stop))
 
@@ -188,9 +183,7 @@ def central_window(shape):
     """Returns the top, left, height and width of `central_crop`."""
     shorter = tf.cast(tf.minimum(shape[0], shape[1]), tf.float32)
     side = tf.maximum(tf.cast(shorter * (7 / 8), tf.int32), 1)
-    return tf.stack(
-        [(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side]
-    )
+    return tf.stack([*tf.unstack((shape[:2] - side + 1) // 2), side, side])
 
 
 def resize(image, shape):

@@ -22,9 +22,8 @@ class ImageData:
     `caltrain_tf.data.get` returns such an object. Images are float32 and
     normalised, or pixels if `dtype` is `"uint8"`, which the network normalises
     with `keras.layers.Rescaling(**data.rescaling, dtype="float32")`. Embeddings
-    are float32 and not normalised. `load` is a function from a `Part` to its
-    examples, `InMemoryImages` or `JpegRecords`, and `parts` has the `Part` of
-    each split.
+    are float32 and not normalised. `load` returns the examples of a `Part`,
+    `InMemoryImages` or `JpegRecords`, and `parts` has that of each split.
     """
 
     def __init__(self, name, spec, load, parts, dtype="float32"):
@@ -71,10 +70,10 @@ class ImageData:
         A `shard`, (index, count), is a part of each batch of `batch_size`.
         """
         steps = self.steps_per_epoch(batch_size)
+        _check_shard(batch_size, shard)
         rng = np.random.Generator(np.random.Philox(key=[seed, epoch]))
-        dataset = self._load(self._parts["train"]).train_batches(
-            batch_size, rng, first_step, _check_shard(batch_size, shard)
-        )
+        examples = self._load(self._parts["train"])
+        dataset = examples.train_batches(batch_size, rng, first_step, shard)
 
         def finish(images, labels):
             return self._finish(images), labels
@@ -89,9 +88,8 @@ class ImageData:
         same shape, such as a corruption.
         """
         part = self._parts[checks.choice("split", split, self._parts)]
-        dataset = self._load(part).eval_batches(
-            batch_size, _check_shard(batch_size, shard)
-        )
+        _check_shard(batch_size, shard)
+        dataset = self._load(part).eval_batches(batch_size, shard)
 
         def finish(images, labels, places):
             if transform is not None:
@@ -136,18 +134,15 @@ class ImageData:
             )
         middle = train.stop - held_out
         halves = train._replace(stop=middle), train._replace(start=middle)
-        return tuple(
-            self._with({**self._parts, "train": half}, self._load)
-            for half in halves
-        )
+        copies = copy.copy(self), copy.copy(self)
+        for data, half in zip(copies, halves, strict=True):
+            data._parts = {**self._parts, "train": half}
+        return copies
 
     def with_test(self, examples):
         """Returns a copy whose only split is "test", with other examples."""
-        return self._with({"test": examples}, lambda part: part)
-
-    def _with(self, parts, load):
         data = copy.copy(self)
-        data._parts, data._load = parts, load
+        data._parts, data._load = {"test": examples}, lambda part: part
         return data
 
     def _finish(self, images):
@@ -160,8 +155,7 @@ class ImageData:
 class InMemoryImages:
     """Batches of uint8 images, or embeddings, and class ids in memory.
 
-    A batch is computed from its number alone: an epoch can start at any step,
-    and every host computes its own rows.
+    A batch is computed from its number alone, on every host its own rows.
     """
 
     def __init__(self, images, labels, max_shift=0, flip=False):
@@ -243,10 +237,7 @@ def shift_and_flip(images, shifts, flips, max_shift):
 
 
 def host_input(batches, batch_size):
-    """Returns a function from an `InputContext` to the batches of replicas.
-
-    `batches` is a function `(batch_size, shard=(host, hosts))`.
-    """
+    """Returns a function from an `InputContext` to batches of replicas."""
 
     def build(context):
         hosts = context.num_input_pipelines
@@ -256,10 +247,8 @@ def host_input(batches, batch_size):
             return dataset
         num_batches = int(dataset.cardinality()) * replicas
         size = context.get_per_replica_batch_size(batch_size)
-        dataset = dataset.rebatch(size, drop_remainder=True)
-        dataset = dataset.apply(
-            tf.data.experimental.assert_cardinality(num_batches)
-        )
+        known = tf.data.experimental.assert_cardinality(num_batches)
+        dataset = dataset.rebatch(size, drop_remainder=True).apply(known)
         return dataset.prefetch(replicas)
 
     return build
@@ -271,14 +260,12 @@ def _check_shard(batch_size, shard):
             "`batch_size` must be a multiple of the number of shards. "
             f"Received: batch_size={batch_size}, shard={shard}"
         )
-    return shard
 
 
 def _rows(batch_size, shard):
     """Returns the rows of each global batch that belong to a shard."""
     index, count = shard
-    size = batch_size // count
-    return np.arange(index * size, (index + 1) * size)
+    return np.arange(batch_size).reshape(count, -1)[index]
 
 
 def _finished(dataset, finish, num_batches, ahead):

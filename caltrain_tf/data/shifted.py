@@ -15,13 +15,13 @@ _REVISION = "frost of a generated texture, revision 6"
 # The names of published sets, there and in TensorFlow Datasets.
 _PUBLISHED = {
     "cifar10": ("CIFAR-10-C", "cifar10_corrupted"),
-    "cifar100": ("CIFAR-100-C", None),
+    "cifar100": ("CIFAR-100-C", "cifar100_corrupted"),
     "imagenet": ("ImageNet-C", "imagenet2012_corrupted"),
 }
-# Corruptions of `cifar10_corrupted` that have other names there.
+# Sets of TensorFlow Datasets that have names of their own.
 _OTHER_NAMES = {
-    "glass_blur": "frosted_glass_blur",
-    "elastic_transform": "elastic",
+    "cifar10_corrupted/glass_blur": "cifar10_corrupted/frosted_glass_blur",
+    "cifar10_corrupted/elastic_transform": "cifar10_corrupted/elastic",
 }
 
 
@@ -222,27 +222,24 @@ class _StoredSets(_Sets):
         """Returns the builder of a set."""
         import tensorflow_datasets as tfds
 
-        where = "TensorFlow Datasets has no such set"
-        if self._name is not None:
-            others = _OTHER_NAMES if self._data.name == "cifar10" else {}
-            stored = others.get(corruption, corruption)
-            name = f"{self._name}/{stored}_{severity}"
-            try:
-                builder = tfds.core.read_only_builder.builder_from_files(
-                    name, data_dir=self._data_dir
-                )
-                # All sets have the same number.
-                self.num_examples = builder.info.splits.total_num_examples
-                return builder
-            except tfds.core.DatasetNotFoundError:
-                folder = self._data_dir or "~/tensorflow_datasets"
-                where = f"There is no {name} in {folder}"
-        raise FileNotFoundError(
-            f"{corruption!r} of severity {severity} of {self._data.name!r} is "
-            f"missing. {where}. Pass the folder of {self._published} as "
-            "it is distributed as `corrupted_dir`, or generate images from the "
-            "clean test set: `generated=True`, or `--generated`."
-        )
+        name = f"{self._name}/{corruption}"
+        name = f"{_OTHER_NAMES.get(name, name)}_{severity}"
+        try:
+            builder = tfds.core.read_only_builder.builder_from_files(
+                name, data_dir=self._data_dir
+            )
+        except tfds.core.DatasetNotFoundError as error:
+            raise FileNotFoundError(
+                f"{corruption!r} of severity {severity} of {self._data.name!r} "
+                f"is missing. There is no {name} in "
+                f"{self._data_dir or '~/tensorflow_datasets'}. Pass the folder "
+                f"of {self._published} as it is distributed as "
+                "`corrupted_dir`, or generate images from the clean test set: "
+                "`generated=True`, or `--generated`."
+            ) from error
+        # All sets have the same number.
+        self.num_examples = builder.info.splits.total_num_examples
+        return builder
 
     def _read(self, builder, severity):
         (split,) = builder.info.splits.values()

@@ -16,8 +16,7 @@ def data(config, data_dir=None):
         data_dir,
         train_split=config.data.train_split,
         image_size=config.data.image_size,
-        # Missing in runs saved before this option existed.
-        augment=config.data.get("augment", True),
+        augment=config.data.augment,
         dtype="uint8",
     )
 
@@ -38,19 +37,17 @@ def training_input(config, dataset):
 
 def evaluation_input(config, dataset):
     """Returns the splits that are evaluated, by name."""
-    return {
-        split: dataset.eval_input(split, _micro_batch(config))
-        for split in ("calibration", "test")
-    }
+    batch_size, splits = _micro_batch(config), ("calibration", "test")
+    return {split: dataset.eval_input(split, batch_size) for split in splits}
 
 
 def training_images(config, dataset):
     """Returns at most 50,000 training images as they are, for the train ECE."""
     if not config.epochs:  # There may be no training set.
         return {}
-    batch_size = _micro_batch(config)
-    batches = dataset.eval_input("train", batch_size)
-    return {"train": first(batches, 50_000 // batch_size + 1)}
+    size = _micro_batch(config)
+    batches = dataset.eval_input("train", size)
+    return {"train": first(batches, 50_000 // size + 1)}
 
 
 def first(batches, count):
@@ -66,22 +63,17 @@ def first(batches, count):
 def model(config, dataset, init_from=None):
     """Returns the network, which takes uint8 pixels and returns logits."""
     keras.utils.set_random_seed(config.seed)
-    before = keras.config.dtype_policy()
+    before, shape = keras.config.dtype_policy(), dataset.image_shape
     keras.config.set_dtype_policy(config.precision)
     try:
-        inner = network = models.get(
-            config.model,
-            num_classes=dataset.num_classes,
-            input_shape=dataset.image_shape,
-        )
-        if len(dataset.image_shape) == 3:
+        options = {"num_classes": dataset.num_classes, "input_shape": shape}
+        inner = network = models.get(config.model, **options)
+        if len(shape) == 3:
             rescaling = dataset.rescaling
             # Also where the network is built again for a finished run.
-            if uncertainty_baselines.is_checkpoint(config.get("init_from")):
+            if uncertainty_baselines.is_checkpoint(config.init_from):
                 rescaling = uncertainty_baselines.rescaling(dataset)
-            pixels = keras.Input(
-                dataset.image_shape, dtype="uint8", name="pixels"
-            )
+            pixels = keras.Input(shape, dtype="uint8", name="pixels")
             normalize = keras.layers.Rescaling(**rescaling, dtype="float32")
             outputs = network(normalize(pixels))
             network = keras.Model(pixels, outputs, name=network.name)
@@ -99,15 +91,14 @@ def loss(config, parts=None):
     if parts is None:
         interleaved = config.interleaved.enabled
         parts = ["primary"] if interleaved else ["primary", "secondary"]
-    both = {}
+    both = dict.fromkeys(("primary", "secondary"))
     for part in filter(config.loss.get, parts):
         name = config.loss[part]
         # A loss of Keras has no options here.
         options = dict(config.loss.options.get(name, {}))
         both[part] = losses.get(name, from_logits=True, **options)
     return losses.CompositeLoss(
-        both.get("primary"),
-        both.get("secondary"),
+        **both,
         beta=config.loss.beta,
         from_logits=True,
         cross_replica=config.loss.cross_replica,
@@ -117,17 +108,11 @@ def loss(config, parts=None):
 def optimizer(config, batches):
     """Returns SGD with the warm-up and step decay of Uncertainty Baselines."""
     steps = batches["dataset_steps"] + batches.get("held_out_steps", 0)
-    recipe = config.optimizer
+    recipe, accumulate = config.optimizer, config.accumulate_steps
     scale = config.batch_size / recipe.reference_batch_size
-    accumulate = config.accumulate_steps
+    times = recipe.decay_ratio, recipe.decay_epochs, recipe.warmup_epochs
     sgd = keras.optimizers.SGD(
-        training.WarmUpStepDecay(
-            recipe.learning_rate * scale,
-            steps,
-            recipe.decay_ratio,
-            recipe.decay_epochs,
-            recipe.warmup_epochs,
-        ),
+        training.WarmUpStepDecay(recipe.learning_rate * scale, steps, *times),
         momentum=recipe.momentum,
         nesterov=recipe.nesterov,
         gradient_accumulation_steps=accumulate if accumulate > 1 else None,
@@ -140,7 +125,7 @@ def optimizer(config, batches):
 
 def trainer(config, network, objective, sgd, strategy):
     """Returns the `Trainer`; its metrics have Uncertainty Baselines' names."""
-    recipe, replicas = config.optimizer, strategy.num_replicas_in_sync
+    replicas = strategy.num_replicas_in_sync
     if _micro_batch(config) % replicas:
         raise ValueError(
             "--config.batch_size / --config.accumulate_steps must be a "
@@ -159,9 +144,9 @@ def trainer(config, network, objective, sgd, strategy):
             ),
             metrics.ExpectedCalibrationError(from_logits=True, name="ece"),
         ],
-        l2=recipe.l2,
-        l2_on=tuple(recipe.l2_on) or None,
-        clip_norm=recipe.clip_norm,
+        l2=config.optimizer.l2,
+        l2_on=tuple(config.optimizer.l2_on) or None,
+        clip_norm=config.optimizer.clip_norm,
         jit_compile=config.jit_compile,
         steps_per_execution=config.steps_per_execution,
     )
@@ -175,15 +160,15 @@ def copy_of(network, config, dataset):
 
 
 def fit_options(config):
-    """Returns the arguments of `Trainer.fit` about evaluations and files."""
+    """Returns the arguments of `Trainer.fit` that are settings."""
     options = {
+        "epochs": config.epochs,
         "evaluate_every": config.evaluate_every,
         "keep": config.keep_checkpoints,
         "checkpoint_every_steps": config.checkpoint_every_steps,
     }
     if config.best is not None:
-        # The best epoch may be any.
-        options["evaluate_every"] = 1
+        options["evaluate_every"] = 1  # The best epoch may be any.
         options["measures"] = {"calibration": callbacks.temperature_scaled_nll}
         options["best"] = f"calibration/{config.best}"
     return options

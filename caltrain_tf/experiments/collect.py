@@ -1,8 +1,8 @@
 """Collects the rows of a report from runs, or from a folder of CSV files."""
 
 import collections
-import gzip
 import io
+import itertools
 import json
 import os
 
@@ -47,11 +47,7 @@ def of_setting(rows, setting):
 
 
 def collect(paths, calibrators=()):
-    """Returns the sorted `Rows` of runs, local or in a bucket.
-
-    `paths` are folders of runs, at any depth, or of the rows of an earlier
-    report; `calibrators` are names of `CALIBRATORS` to fit.
-    """
+    """Returns the sorted `Rows` below folders of runs, or of earlier rows."""
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     for name in calibrators:
         checks.choice("--calibrators", name, tuple(CALIBRATORS))
@@ -61,8 +57,10 @@ def collect(paths, calibrators=()):
     runs = []
     for folder in tqdm.tqdm(folders.values(), "reading", disable=None):
         if (folder / "results.csv").exists():
-            for name, frame in _read_rows(folder).items():
-                frames[name].append(frame)
+            # Rows in a repository may be compressed.
+            for name, end in itertools.product(_COLUMNS, (".csv", ".csv.gz")):
+                if (path := folder / f"{name}{end}").exists():
+                    frames[name].append(_read_csv(path))
             continue
         try:
             config = json.loads((folder / "config.json").read_text())
@@ -74,8 +72,9 @@ def collect(paths, calibrators=()):
         for name, frame in parts.items():
             frame.insert(0, "setting", setting)
             frames[name].append(frame)
+    full = {name: [f for f in each if len(f)] for name, each in frames.items()}
     rows = make_rows(
-        **{k: pd.concat(v, ignore_index=True) for k, v in frames.items() if v}
+        **{k: pd.concat(v, ignore_index=True) for k, v in full.items() if v}
     )
     if rows.results.empty:
         raise ValueError(f"No finished run. Received: {paths}")
@@ -92,27 +91,18 @@ def write_rows(rows, folder):
         files.write_text(folder / f"{name}.csv", text)
 
 
-def _read_rows(folder):
-    """Returns the frames that `write_rows` has written, by name."""
-    frames = {
-        name: _read_csv(path)
-        for name in _COLUMNS
-        # Rows that are kept in a repository may be compressed.
-        for path in (folder / f"{name}.csv", folder / f"{name}.csv.gz")
-        if path.exists()
-    }
-    texts = frames["results"][["secondary", "hyperparameters"]]
-    frames["results"][texts.columns] = texts.astype(object).fillna("")
-    return {name: frame for name, frame in frames.items() if len(frame)}
-
-
 def _read_csv(path):
-    # Of all versions of pandas, this engine reads numbers to the last bit.
-    options = {"engine": "python", "keep_default_na": False, "na_values": [""]}
-    text = path.read_bytes()
-    if path.suffix == ".gz":
-        text = gzip.decompress(text)
-    return pd.read_csv(io.BytesIO(text), **options)
+    texts = ("secondary", "hyperparameters")
+    frame = pd.read_csv(
+        io.BytesIO(path.read_bytes()),
+        compression="gzip" if path.suffix == ".gz" else None,
+        dtype=dict.fromkeys(texts, object),
+        # Of all versions of pandas, this one reads numbers to the last bit.
+        engine="python",
+        keep_default_na=False,
+        na_values=[""],
+    )
+    return frame.fillna(dict.fromkeys(texts, ""))
 
 
 def _find_folders(path):
@@ -121,9 +111,7 @@ def _find_folders(path):
         return [files.as_path(path)]
     folders = settings.find(path, "config.json")
     if not folders:
-        raise ValueError(
-            f"Pass folders of runs or of rows. Received: {os.fspath(path)!r}"
-        )
+        raise ValueError(f"Pass folders of runs. Received: {os.fspath(path)!r}")
     return folders
 
 
@@ -143,9 +131,8 @@ def _read_run(folder, config, calibrators):
     if (predictions / "test.npz").exists():
         test = prediction_files.load(predictions / "test.npz")
         result["test_examples"] = len(test[1])
-        curve = metrics.reliability_curve(
-            *test, binning="equal_width", from_logits=True
-        )
+        options = {"binning": "equal_width", "from_logits": True}
+        curve = metrics.reliability_curve(*test, **options)
         curve = pd.DataFrame(curve._asdict()).rename_axis("bin").reset_index()
         frames["reliability"] = curve.assign(calibrator="none", **run)
         for name in calibrators:
@@ -162,36 +149,27 @@ def _read_run(folder, config, calibrators):
 
 
 def _setting_names(configs):
-    """Returns the name of the setting of every run.
-
-    If several settings have one name, it ends with what they differ by.
-    """
+    """Returns the setting of every run, with what its namesakes differ by."""
     names, shared = [], []
     for config in configs:
         data = config["data"]
-        words = [data["name"], config["model"], data.get("train_split")]
+        words = [data["name"], config["model"], data["train_split"]]
         words += [f"{config['epochs']} epochs", f"batch {config['batch_size']}"]
         names.append(" ".join(filter(None, words)))
-        shared.append(
-            {
-                key: json.dumps(value)
-                for key, value in settings.flatten(config).items()
-                if not f"{key}.".startswith(_NOT_SHARED)
-            }
-        )
+        options = settings.flatten(config)
+        keys = [k for k in options if not f"{k}.".startswith(_NOT_SHARED)]
+        shared.append({key: json.dumps(options[key]) for key in keys})
     options = pd.DataFrame(shared, dtype=object).fillna("absent")
-    texts = []
-    for i, name in enumerate(names):
-        alike = options[[other == name for other in names]]
-        differing = sorted(alike.columns[alike.nunique() > 1])
-        own = [f"{key} {options.at[i, key]}" for key in differing]
-        texts.append(", ".join([name, *own]))
-    return texts
+    for name, alike in options.groupby(pd.Series(names, dtype=object)):
+        differing = alike[sorted(alike.columns[alike.nunique() > 1])]
+        for i, row in differing.iterrows():
+            names[i] = ", ".join([name, *map("{} {}".format, row.index, row)])
+    return names
 
 
 def _hyperparameters(config):
     """Returns the hyperparameters of a run's objective as text."""
-    loss, options = config["loss"], config["loss"].get("options", {})
+    loss, options = config["loss"], config["loss"]["options"]
     values = {
         f"{part}.{key}": value
         for part in filter(None, (loss["primary"], loss["secondary"]))

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 
-import ml_collections
 from ml_collections import config_dict
 
 from caltrain_tf import checks, files, losses
@@ -27,7 +26,7 @@ _COUNTS = {
 
 def get_config():
     """Returns all settings of a run with their default values."""
-    config = ml_collections.ConfigDict()
+    config = config_dict.ConfigDict()
     config.seed = 0
     # Also a name of `keras.applications`, or the path of a `.keras` file.
     config.model = "wrn-28-10"
@@ -40,14 +39,14 @@ def get_config():
     config.accumulate_steps = 1
     config.epochs = 200
 
-    config.data = ml_collections.ConfigDict()
+    config.data = config_dict.ConfigDict()
     config.data.name = "cifar10"
     # In the syntax of TensorFlow Datasets; the data set's own when not given.
     config.data.train_split = config_dict.placeholder(str)
     config.data.image_size = config_dict.placeholder(int)
     config.data.augment = True
 
-    config.loss = ml_collections.ConfigDict()
+    config.loss = config_dict.ConfigDict()
     config.loss.primary = "nll"
     config.loss.secondary = config_dict.placeholder(str)
     config.loss.beta = 1.0
@@ -61,11 +60,11 @@ def get_config():
         for name in (*losses.PRIMARY, *losses.SECONDARY)
     }
 
-    config.interleaved = ml_collections.ConfigDict()
+    config.interleaved = config_dict.ConfigDict()
     config.interleaved.enabled = False
     config.interleaved.held_out_fraction = 0.1
 
-    config.optimizer = ml_collections.ConfigDict()
+    config.optimizer = config_dict.ConfigDict()
     # For a batch of `reference_batch_size`; it grows with the batch.
     config.optimizer.learning_rate = 0.1
     config.optimizer.reference_batch_size = 128
@@ -90,7 +89,7 @@ def get_config():
 
     # What `baselines/tune.py` tries, one parameter after the other; those of a
     # secondary loss replace the others.
-    config.search = ml_collections.ConfigDict()
+    config.search = config_dict.ConfigDict()
     config.search.threshold = (0.1, 0.3, 0.5, 0.7, 0.9)
     config.search.temperature = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
     config.search.beta = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -102,9 +101,9 @@ def get_config():
 
 
 def load(folder):
-    """Returns the configuration of a run's folder, which may be an old one."""
+    """Returns the configuration of a run's folder."""
     text = (files.as_path(folder) / "config.json").read_text()
-    return ml_collections.ConfigDict(json.loads(text))
+    return config_dict.ConfigDict(json.loads(text))
 
 
 def find(path, *names):
@@ -190,9 +189,7 @@ def expand_objectives(names, data):
 def read_tuned(path, data):
     """Returns tuned settings by objective, of a JSON file or of a folder."""
     path = files.as_path(path)
-    paths = [path]
-    if path.is_dir():
-        paths = [folder / BEST for folder in find(path, BEST)]
+    paths = [f / BEST for f in find(path, BEST)] if path.is_dir() else [path]
     if not paths or not paths[0].exists():
         raise ValueError(
             f"--tuned must be a JSON file, or a folder that contains {BEST}. "

@@ -3,7 +3,6 @@
 import json
 import tempfile
 
-import numpy as np
 import tensorflow as tf
 
 from caltrain_tf import figures, files, training
@@ -36,10 +35,7 @@ def open_folder(folder, config, strategy, wait=False):
 
 def predict(trainer, splits):
     """Returns `(logits, labels)` of every split."""
-    return {
-        split: trainer.predict(batches, with_labels=True)
-        for split, batches in splits.items()
-    }
+    return {k: trainer.predict(v, with_labels=True) for k, v in splits.items()}
 
 
 def chosen_epoch(trainer, config, run, history):
@@ -63,7 +59,7 @@ def final_results(config, epoch, predictions, calibrators):
     return results
 
 
-def write(run, step, predictions, calibrators, results, model):
+def write(run, epoch, predictions, calibrators, results, model):
     """Writes predictions, a reliability diagram, networks and results."""
     for split in ("calibration", "test"):
         path = run.file("predictions", f"{split}.npz")
@@ -72,11 +68,12 @@ def write(run, step, predictions, calibrators, results, model):
     panels = {"no scaling": (logits, labels)}
     for name, calibrator in calibrators.items():
         title = study_figures.calibrator_label(name)
-        panels[title] = (np.asarray(calibrator.transform(logits)), labels)
+        panels[title] = calibrator.transform(logits), labels
     figure = figures.reliability_diagrams(panels, from_logits=True)
     png = study_figures.save(figure, run.file("reliability.png"))
     with tf.summary.create_file_writer(run.file("summaries")).as_default():
-        tf.summary.image("reliability", tf.io.decode_png(png)[tf.newaxis], step)
+        image = tf.io.decode_png(png)[tf.newaxis]
+        tf.summary.image("reliability", image, epoch["step"])
     calibrated = calibrators["ts_sb_ece"].append_to(model)
     with tempfile.TemporaryDirectory() as folder:
         for name, network in (("model", model), ("calibrated", calibrated)):

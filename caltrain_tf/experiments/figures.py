@@ -3,7 +3,6 @@
 import io
 import math
 
-import numpy as np
 import pandas as pd
 
 from caltrain_tf import files, losses
@@ -129,10 +128,9 @@ def effect_size_bars(effects):
         look = {"color": style.GREY, "linestyle": dashes, "linewidth": 1}
         ax.axvline(value, label=f"{name}, {value}", **look)
     for index, metric in enumerate(metrics):
-        places = np.arange(len(means)) - 0.4 + height * (index + 0.5)
-        places = pd.Series(places, means.index)
-        label = metric_label(metric, unit=False)
-        look = {"color": colors[index], "label": label}
+        offset = height * (index + 0.5) - 0.4
+        places = offset + pd.Series(range(len(means)), means.index)
+        look = {"color": colors[index], "label": metric_label(metric, False)}
         ax.barh(places, means[metric], 0.9 * height, **look)
         points = effects[effects["metric"] == metric]
         ax.plot(points["d"], places[points["secondary"]], "k.", markersize=4)
@@ -181,10 +179,8 @@ def gains_by_training_gap(gains):
         ax.plot(x, y, label=objective_label(objective), **look)
     for line in (ax.axhline, ax.axvline):
         line(0, color="black", linewidth=0.8, zorder=0)
-    ax.set(
-        xlabel="Training confidence - accuracy, primary loss (points)",
-        ylabel="Change of the ECE (points)",
-    )
+    ax.set_xlabel("Training confidence - accuracy, primary loss (points)")
+    ax.set_ylabel("Change of the ECE (points)")
     legend_below(ax)
     return figure
 
@@ -228,20 +224,14 @@ def shift_lines(means, metric="ece", title=None):
                 label += f" + {calibrator_label(calibrator)}"
                 look |= {"color": "black", "linestyle": "--"}
         else:
-            look = {"color": style.OKABE_ITO[index], "marker": "osD^"[index]}
-            look["markersize"] = 4
+            color, marker = style.OKABE_ITO[index], "osD^"[index]
+            look = {"color": color, "marker": marker, "markersize": 4}
             label = calibrator_label(calibrator)
-        points = points[["severity", "mean", "error"]].fillna(0).to_numpy()
-        severity, mean, error = points[points[:, 0].argsort()].T
-        ax.errorbar(
-            severity + step * (index - (len(lines) - 1) / 2),
-            factor * mean,
-            yerr=factor * error,
-            capsize=2,
-            linewidth=1.5,
-            label=label,
-            **look,
-        )
+        points = points[["severity", "mean", "error"]].sort_values("severity")
+        severity, mean, error = points.fillna(0).to_numpy().T
+        x = severity + step * (index - (len(lines) - 1) / 2)
+        look |= {"capsize": 2, "linewidth": 1.5, "label": label}
+        ax.errorbar(x, factor * mean, factor * error, **look)
     ticks = sorted(means["severity"].unique())
     ax.set_xticks(ticks, [str(tick) if tick else "clean" for tick in ticks])
     ax.set(xlabel="Severity of the shift", ylabel=metric_label(metric))
@@ -258,6 +248,5 @@ def legend_below(ax):
     columns = 2 if max(map(len, labels)) <= 28 else 1
     height = 0.19 * math.ceil(len(labels) / columns)
     ax.figure.set_figheight(ax.figure.get_figheight() + height)
-    ax.figure.legend(
-        loc="outside lower center", ncols=columns, frameon=False, fontsize=8
-    )
+    place = {"loc": "outside lower center", "ncols": columns}
+    ax.figure.legend(**place, frameon=False, fontsize=8)

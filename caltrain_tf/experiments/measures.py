@@ -1,6 +1,6 @@
 """The results of a finished run, as in `results.json`."""
 
-import functools
+from functools import partial
 
 import pandas as pd
 from scipy import special
@@ -20,16 +20,14 @@ _METRICS = {
     "nll": metrics.negative_log_likelihood,
     "brier": metrics.brier_score,
     "ece": metrics.calibration_error,
-    "ece_debiased": functools.partial(metrics.calibration_error, debias=True),
+    "ece_debiased": partial(metrics.calibration_error, debias=True),
     # As in the paper's table of memorised training sets.
-    "ece_l1": functools.partial(
-        metrics.calibration_error, norm=1, binning="equal_width"
-    ),
+    "ece_l1": partial(metrics.calibration_error, norm=1, binning="equal_width"),
     "ks_error": metrics.ks_error,
     "mean_sweep_ce": metrics.mean_sweep_calibration_error,
     "marginal_ece": metrics.marginal_calibration_error,
     # On the scale of the paper's table.
-    "marginal_ece_sum": functools.partial(
+    "marginal_ece_sum": partial(
         metrics.marginal_calibration_error, reduce="sum"
     ),
     "smooth_ece": metrics.smooth_calibration_error,
@@ -51,10 +49,8 @@ def fit_calibrators(logits, labels):
 
 def measure(logits, labels, names=tuple(_METRICS)):
     """Returns accuracy, NLL, ECE and other measures by name."""
-    return {
-        name: float(_METRICS[name](logits, labels, from_logits=True))
-        for name in names
-    }
+    pair = logits, labels
+    return {k: float(_METRICS[k](*pair, from_logits=True)) for k in names}
 
 
 def final_results(test, calibrators, train=None):
@@ -63,8 +59,8 @@ def final_results(test, calibrators, train=None):
     results = measure(logits, labels)
     if train is not None:
         keys = ("accuracy", "confidence", "ece_l1")
-        for key, value in measure(*train, keys).items():
-            results[f"train_{key}"] = value
+        measured = measure(*train, keys)
+        results |= {f"train_{key}": value for key, value in measured.items()}
         ratio = results["ece_l1"] / max(results["train_ece_l1"], 1e-12)
         results["test_to_train_ece_l1"] = ratio
     for name, calibrator in calibrators.items():

@@ -6,7 +6,6 @@ input is closed, also by the end of the parent process.
 
 import concurrent.futures
 import dataclasses
-import datetime
 import os
 import pathlib
 import queue
@@ -15,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import NamedTuple
 
@@ -138,15 +138,13 @@ def execute(run, root, environment, wanted_signal=lambda: None, cwd=None):
     path = pathlib.Path(tempfile.mkdtemp() if remote else run.folder, LOG)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as log:
-        now = datetime.datetime.now().astimezone()
-        log.write(f"--- {now:%Y-%m-%d %H:%M:%S%z}\n".encode())
+        log.write(time.strftime("--- %Y-%m-%d %H:%M:%S%z\n").encode())
         log.flush()
         first = log.tell()
+        options = {"stdout": log, "env": environment, "cwd": cwd}
         for script, *arguments in run.commands:
             command = [sys.executable, os.path.join(root, script), *arguments]
-            failure = failure or _run_process(
-                command, log, environment, wanted_signal, cwd
-            )
+            failure = failure or _run_process(command, wanted_signal, **options)
         seconds = time.monotonic() - start
         log.seek(first)
         lines = log.read().decode(errors="replace").strip().split("\n")
@@ -173,16 +171,14 @@ def gpus_of_slots(parallel):
     return list(map(",".join, slots))
 
 
-def _run_process(command, log, environment, wanted_signal, cwd):
+def _run_process(command, wanted_signal, **options):
     """Returns how a process failed; an empty text if it succeeded."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
-        stdout=log,
         stderr=subprocess.STDOUT,
-        env=environment,
-        cwd=cwd,
         start_new_session=True,  # It does not get Ctrl-C from the terminal.
+        **options,
     )
     sent = None
     try:
@@ -201,6 +197,17 @@ def _run_process(command, log, environment, wanted_signal, cwd):
     if process.returncode < 0:
         return f"killed by {signal.Signals(-process.returncode).name}"
     return f"exit code {process.returncode}" if process.returncode else ""
+
+
+def stop_with_input():
+    """Has this process, a run, stop when the pool closes its input or ends."""
+
+    def wait():
+        while os.read(0, 1024):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _environment(root, threads, gpus):
@@ -236,8 +243,7 @@ def _connect_ray(root, address):
         raise ValueError(
             '--ray needs the package ray: pip install "caltrain_tf[ray]"'
         ) from error
-    there = {path.name for path in pathlib.Path(root).iterdir()}
-    others = there - {"baselines", "caltrain_tf", "configs"}
+    others = set(os.listdir(root)) - {"baselines", "caltrain_tf", "configs"}
     excludes = [f"/{name}" for name in others]
     try:
         host, _, port = address.removeprefix("ray://").partition(":")

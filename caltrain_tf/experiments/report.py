@@ -11,7 +11,6 @@ from PIL import Image
 
 from caltrain_tf import files
 from caltrain_tf.experiments import collect, figures, statistics, tables
-from caltrain_tf.experiments.figures import objective_label
 
 # In the template, by which an earlier report is recognised.
 _GENERATOR = 'content="caltrain_tf report"'
@@ -19,10 +18,7 @@ _OVER_SEEDS = "Means over seeds, bars ±1 standard error."
 
 
 def write_report(rows, output, command=""):
-    """Writes a page, and `<name>_rows/` and `<name>_tables/` next to it.
-
-    Returns the main tables for the terminal.
-    """
+    """Writes a page, its rows and its tables; returns texts to be printed."""
     output = files.as_path(output)
     if output.exists() and _GENERATOR not in output.read_text()[:10_000]:
         raise ValueError(
@@ -92,7 +88,7 @@ def headline(results):
     def numbers(name):
         mean, error = summary.mean.loc[name], summary.error.loc[name]
         texts = {k: tables.text_of(mean[k], error[k]) for k in mean.index}
-        return {"name": objective_label(name), **texts}
+        return {"name": figures.objective_label(name), **texts}
 
     best = summary.best["ece"].idxmax()
     primary = results.loc[results["objective"] == best, "primary"].iloc[0]
@@ -181,7 +177,7 @@ def _shift_figures(results, shift):
     alone = shift[shift["objective"].isin(results["primary"])]
     for objective, here in alone.groupby("objective", sort=False):
         yield (
-            f"Scaling under shift, {objective_label(objective)}",
+            f"Scaling under shift, {figures.objective_label(objective)}",
             "Temperatures are fitted to the clean calibration split. "
             f"{corruptions} and over seeds. Bars ±1 standard error within "
             "corruptions (Masson and Loftus): how much one scaling is ahead of "

@@ -2,10 +2,10 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import math
 import os
-import sys
 
 import keras
 import pandas as pd
@@ -29,8 +29,6 @@ from caltrain_tf.experiments import (
 from caltrain_tf.training.strategy import is_multi_worker
 
 COLUMNS = robustness_metrics.COLUMNS
-# The clean test set among corruptions, and unscaled outputs among calibrators.
-NONE = "none"
 _NOTE = """\
 ± is one standard error within corruptions (Masson and Loftus): how much one
 calibrator is ahead of another varies by that over corruptions."""
@@ -108,14 +106,10 @@ def evaluate(
         _keep_only(folder, {"source": sets.source, "num_examples": count})
     replicas = strategy.num_replicas_in_sync
     batch_size = -(-batch_size // replicas) * replicas
-    # Only `predict` is used.
-    with strategy.scope():
+    with strategy.scope():  # Only `predict` is used.
+        loss, sgd = losses.NLL(from_logits=True), keras.optimizers.SGD()
         trainer = training.Trainer(
-            model,
-            losses.NLL(from_logits=True),
-            keras.optimizers.SGD(),
-            strategy,
-            jit_compile=False,
+            model, loss, sgd, strategy, jit_compile=False
         )
 
     def predictions(name, make_input, size=None, keep=True):
@@ -138,20 +132,14 @@ def evaluate(
     )
     calibrators = measures.fit_calibrators(*calibration)
     test = [array[:count] for array in test]
-    rows = measure(data.name, NONE, 0, *test, calibrators, report)
-    for name, level in tqdm.tqdm(
-        [(name, level) for name in corruptions for level in severities],
-        "corrupted sets",
-        disable=not verbose,
-        # Outside a terminal, progress is a new line every ten seconds.
-        mininterval=0.1 if sys.stderr.isatty() else 10,
-        unit="set",
-    ):
-        make_input = functools.partial(sets.eval_input, name, level)
-        found = predictions(
-            f"{name}_{level}", make_input, count, keep_predictions
-        )
-        rows += measure(data.name, name, level, *found, calibrators, report)
+    rows = measure((data.name, "none", 0), *test, calibrators, report)
+    pairs = list(itertools.product(corruptions, severities))
+    progress = {"disable": not verbose, "unit": "set"}
+    for where in tqdm.tqdm(pairs, "corrupted sets", **progress):
+        make_input = functools.partial(sets.eval_input, *where)
+        name = "{}_{}".format(*where)
+        found = predictions(name, make_input, count, keep_predictions)
+        rows += measure((data.name, *where), *found, calibrators, report)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -165,22 +153,17 @@ def _keep_only(folder, about):
         files.write_text(path, json.dumps(about, indent=1) + "\n")
 
 
-def measure(
-    dataset, corruption, severity, logits, labels, calibrators, report=None
-):
-    """Returns the rows of one set, tuples of `COLUMNS`."""
-    outputs = {NONE: logits} | {
-        name: calibrator.transform(logits)
-        for name, calibrator in calibrators.items()
-    }
+def measure(where, logits, labels, calibrators, report=None):
+    """Returns rows of `COLUMNS`, of which `where` has the first three."""
+    names, scaled = ("accuracy", "nll", "brier", "ece"), {"none": logits}
+    scaled |= {k: each.transform(logits) for k, each in calibrators.items()}
     rows = []
-    for calibrator, scaled in outputs.items():
-        where = (dataset, corruption, severity, calibrator)
-        names = ("accuracy", "nll", "brier", "ece")
-        measured = measures.measure(scaled, labels, names)
+    for calibrator, outputs in scaled.items():
+        here = (*where, calibrator)
+        measured = measures.measure(outputs, labels, names)
         if report is not None:
-            report.add(where, scaled, labels, measured)
-        rows += [(*where, metric, value) for metric, value in measured.items()]
+            report.add(here, outputs, labels, measured)
+        rows += [(*here, metric, value) for metric, value in measured.items()]
     return rows
 
 
@@ -194,7 +177,7 @@ def write(run_dir, settings, rows, report, sets):
     for metric in ("ece", "accuracy"):
         means = statistics.shift_by_calibrator(rows, metric)
         if metric == "accuracy":  # Scaling does not change it.
-            means = means[means["calibrator"] == NONE]
+            means = means[means["calibrator"] == "none"]
         figure = figures.shift_lines(means, metric, name)
         figures.save(figure, folder / f"shift_{metric}.png")
     # Written last, because it marks the benchmark as finished.

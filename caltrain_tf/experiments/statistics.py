@@ -154,12 +154,11 @@ def paired_tests(results, metric="ece"):
     for row in results.drop_duplicates("objective").itertuples():
         if row.primary == row.objective or row.primary not in values:
             continue
-        pair = values[[row.objective, row.primary]].dropna()
-        if len(pair) > 1:
-            difference = pair[row.objective] - pair[row.primary]
-            test = stats.ttest_1samp(difference, 0)
+        change = (values[row.objective] - values[row.primary]).dropna()
+        if len(change) > 1:
+            test = stats.ttest_1samp(change, 0)
             interval = test.confidence_interval(0.95)
-            numbers = (difference.mean(), *interval, len(pair), test.pvalue)
+            numbers = (change.mean(), *interval, len(change), test.pvalue)
             tests.append((row.objective, row.primary, *numbers))
     names = "objective against difference low high seeds p_value".split()
     tests = pd.DataFrame(tests, columns=names)
@@ -181,9 +180,8 @@ def shift_by_objective(shift, calibrator="none", metric="ece"):
     """
     sets = common_sets(shift, calibrator, metric)
     runs = sets.groupby("severity").mean().T.stack().rename("value")
-    means = runs.groupby(["objective", "severity"], sort=False).agg(
-        mean="mean", error="sem", count="count"
-    )
+    groups = runs.groupby(["objective", "severity"], sort=False)
+    means = groups.agg(mean="mean", error="sem", count="count")
     names = set(sets.index.get_level_values("corruption")) - {"none"}
     return means.reset_index().assign(corruptions=len(names))
 

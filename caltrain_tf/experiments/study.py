@@ -34,11 +34,7 @@ def make_run(name, config, folder, flags=(), shift=None):
 def study_runs(
     config, objectives, seeds, output_dir, tuned=None, flags=(), shift=None
 ):
-    """Returns the runs of a study, in `<output_dir>/<objective>/seed<k>`.
-
-    All objectives of the first seed come first, so that a study that is stopped
-    early still compares all of them.
-    """
+    """Returns the runs of a study, in `<output_dir>/<objective>/seed<k>`."""
     for what, values in (("objectives", objectives), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ValueError(
@@ -46,6 +42,7 @@ def study_runs(
                 f"Received: --{what}={list(values)}"
             )
     runs = []
+    # A study that is stopped early still compares all objectives.
     for seed in seeds:
         for name in objectives:
             own = settings.with_objective(config, name)
@@ -74,8 +71,7 @@ def unfinished(runs):
 def do_runs(runs, pool, read=experiment.read_results):
     """Executes the unfinished runs in a pool; returns failures by run.
 
-    A run that fails does not stop the others. `read` returns the accuracy and
-    the ECE of a folder to show.
+    `read` returns the accuracy and the ECE of a folder to show.
     """
     left, failures = unfinished(runs), {}
     for run in left:
@@ -83,15 +79,11 @@ def do_runs(runs, pool, read=experiment.read_results):
         with contextlib.suppress(OSError):  # The run will fail, and say why.
             files.write_text(os.path.join(run.folder, "config.json"), text)
     futures = {pool.submit(run): run for run in left}
-    ended = len(runs) - len(left)
-    completed = tqdm.tqdm(
-        concurrent.futures.as_completed(futures),
-        total=len(left),
-        unit="run",
-        disable=None,  # Outside a terminal.
-    )
-    for future in completed:
-        run, ended = futures[future], ended + 1
+    # Without a bar outside a terminal.
+    options = {"total": len(left), "unit": "run", "disable": None}
+    completed = tqdm.tqdm(concurrent.futures.as_completed(futures), **options)
+    for ended, future in enumerate(completed, len(runs) - len(left) + 1):
+        run = futures[future]
         outcome = _outcome(run, future)
         if outcome.failure:
             failures[run] = outcome

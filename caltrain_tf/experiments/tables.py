@@ -208,8 +208,8 @@ def _shift(rows):
         means = statistics.common_sets(rows.shift, calibrator)
         means = means.groupby("severity").mean().T
         results = rows.results[["objective", "primary", "seed", "accuracy"]]
-        results = results.merge(
-            means.add_prefix("ece_"), "left", on=["objective", "seed"]
+        results = results.join(
+            means.add_prefix("ece_"), on=["objective", "seed"]
         )
         keys = " ".join(results.columns[4:])
         table = _measures(results, "ECE under shift", note, keys, keys)

@@ -32,15 +32,13 @@ class Parameter(NamedTuple):
     name: str  # As in `config.search`.
     key: str  # In the configuration, such as `loss.beta`.
     values: tuple  # To try, in this order.
-    default: bool | float | str | None
+    start: bool | float | str  # The value of the first trials.
 
 
 def search_space(config, data_dir=None):
     """Returns the parameters to tune, in the paper's order.
 
-    The order is: threshold, temperature and other options of the secondary
-    loss, options of the primary loss, beta, l2. Options of `config.search` that
-    neither loss has are ignored.
+    Options of `config.search` that neither loss has are ignored.
     """
     options, secondary, keys = config.loss.options, config.loss.secondary, {}
     for loss in filter(None, (secondary, config.loss.primary)):
@@ -65,7 +63,8 @@ def search_space(config, data_dir=None):
         kind = float if isinstance(default, float) else lambda value: value
         values = tuple(dict.fromkeys(map(kind, search.get(name, ()))))
         if values:
-            space.append(Parameter(name, key, values, default))
+            start = values[0] if default is None else default
+            space.append(Parameter(name, key, values, start))
         for value in values:  # Wrong ones end here, not in the log of a trial.
             trial = with_params(config, space, {name: value})
             settings.check(trial)
@@ -85,11 +84,10 @@ def tune(configs, spaces, output_dirs, pool, flags=()):
     `params`, measures on the calibration split (NaN if it failed), `failure`.
     """
     results = [[] for _ in configs]
+    objectives = list(zip(configs, spaces, output_dirs, results, strict=True))
     for stage in range(max(map(len, spaces))):
         runs = {}
-        for config, space, output_dir, rows in zip(
-            configs, spaces, output_dirs, results, strict=True
-        ):
+        for config, space, output_dir, rows in objectives:
             for params in _candidates(space, stage, rows):
                 name = trial_name(params)
                 folder = os.path.join(output_dir, "trials", name)
@@ -171,9 +169,7 @@ def _candidates(space, stage, rows):
     """Returns the parameters of new trials, which vary that of the stage."""
     if stage >= len(space) or (rows and all(row["failure"] for row in rows)):
         return []  # The other objectives go on.
-    params = {
-        p.name: p.values[0] if p.default is None else p.default for p in space
-    }
+    params = {parameter.name: parameter.start for parameter in space}
     if rows:
         params = best_trial(rows)["params"]
     name, _, values, _ = space[stage]

@@ -6,8 +6,7 @@ from caltrain_tf import losses
 from caltrain_tf.data import datasets, pipeline
 from caltrain_tf.data.corruptions import NAMES
 
-# A weight in its checkpoints is <_LAYER><number>/<name><_VALUE>.
-_LAYER = "model/layer_with_weights-"
+# How the name of a weight ends in its checkpoints.
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -23,9 +22,7 @@ def objective(primary, secondary=None, beta=1.0):
         >>> round(float(loss([0, 1], logits)), 4)
         0.6931
     """
-    composite = losses.CompositeLoss(
-        primary, secondary, beta=beta, from_logits=True
-    )
+    composite = losses.CompositeLoss(primary, secondary, beta, from_logits=True)
 
     def loss(labels, logits):
         logits = tf.cast(logits, "float32")
@@ -63,7 +60,7 @@ def load_weights(network, path):
         raise ValueError(f"--init_from={path}: {error}") from error
     layers = [layer for layer in network.layers if layer.weights]
     weights = {
-        f"{_LAYER}{number}/{weight.name}{_VALUE}": weight
+        f"model/layer_with_weights-{number}/{weight.name}{_VALUE}": weight
         for number, layer in enumerate(layers)
         for weight in layer.weights
     }

@@ -1,18 +1,17 @@
 """Networks by the names used in flags and configuration files."""
 
-import difflib
 import os
 import re
-import tempfile
 
 import keras
 import numpy as np
 
-from caltrain_tf import files
+from caltrain_tf import checks
 from caltrain_tf.models import resnets
 
-# Suggestions for misspelled names; `get` builds any other WRN-n-k too.
-_COMMON = ("resnet-50", "wrn-10-1", "wrn-16-4", "wrn-28-10", "wrn-40-2")
+# For errors, which suggest the nearest name.
+_KINDS = ("wrn-<depth>-<width>", "resnet-50", "mlp-<units>", "PATH.keras")
+_COMMON = ("wrn-10-1", "wrn-16-4", "wrn-28-10", "wrn-40-2")
 
 
 def get(name, **options):
@@ -48,43 +47,29 @@ def get(name, **options):
         options["classes"] = options.pop("num_classes", 1000)
         options = {"weights": None, "classifier_activation": None} | options
         return getattr(keras.applications, name)(**options)
-    known = (*_COMMON, *applications)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(
-        "A network's name must be 'wrn-<depth>-<width>', 'resnet-50', "
-        "'mlp-<units>', one of `keras.applications`, such as "
-        f"'MobileNetV2', or a `.keras` file.{hint} Received: {name!r}"
-    )
+    checks.choice("name", name, (*_KINDS, *_COMMON, *applications))
 
 
 def _mlp(units, *, input_shape, num_classes):
     """Returns a hidden layer with ReLU and a layer of logits."""
-    return keras.Sequential(
-        [
-            keras.Input(input_shape),
-            keras.layers.Flatten(),
-            keras.layers.Dense(units, "relu", name="hidden"),
-            keras.layers.Dense(num_classes, dtype="float32", name="logits"),
-        ],
-        name=f"mlp-{units}",
-    )
+    layers = [
+        keras.Input(input_shape),
+        keras.layers.Flatten(),
+        keras.layers.Dense(units, "relu", name="hidden"),
+        keras.layers.Dense(num_classes, dtype="float32", name="logits"),
+    ]
+    return keras.Sequential(layers, name=f"mlp-{units}")
 
 
 def load(path):
     """Returns the network of any `.keras` file, local or in a bucket."""
-    with tempfile.TemporaryDirectory() as folder:
-        local = path
-        if "://" in os.fspath(path):
-            local = files.as_path(folder) / "model.keras"
-            local.write_bytes(files.as_path(path).read_bytes())
-        try:
-            return keras.saving.load_model(local, compile=False)
-        except (OSError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(
-                f"The network cannot be loaded: {reason}. Received: {path}"
-            ) from error
+    try:
+        return keras.saving.load_model(os.fspath(path), compile=False)
+    except (OSError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"The network cannot be loaded: {reason}. Received: {path}"
+        ) from error
 
 
 def _check_fits(network, path, input_shape=None, num_classes=None):

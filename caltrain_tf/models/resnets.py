@@ -1,5 +1,7 @@
 """Wide residual networks and ResNet-50, as in Uncertainty Baselines."""
 
+import functools
+
 import keras
 from keras import layers
 
@@ -36,17 +38,14 @@ def wide_resnet(depth, width, input_shape=(32, 32, 3), num_classes=10):
             f"Received: depth={depth}"
         )
     image = keras.Input(input_shape, name="image")
-    x = _convolution(image, 16, 3, name="stem_conv")
+    x = _convolution(16, 3, name="stem_conv")(image)
     for group, (filters, strides) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
         for block in range(1, (depth - 4) // 6 + 1):
-            x = _pre_activation_block(
-                x,
-                filters * width,
-                strides if block == 1 else 1,
-                name=f"group{group}_block{block}",
-            )
+            name = f"group{group}_block{block}"
+            x = _pre_activation_block(x, filters * width, strides, name)
+            strides = 1
     x = _norm_relu(x, "final_bn", "final_relu")
-    y = _logits(x, num_classes, kernel_initializer="he_normal")
+    y = _logits(x, num_classes, "he_normal")
     return keras.Model(image, y, name=f"wrn-{depth}-{width}")
 
 
@@ -74,78 +73,63 @@ def resnet50(input_shape=(224, 224, 3), num_classes=1000):
     image = keras.Input(input_shape, name="image")
     # Pads both sides equally; "same" would pad by 2 and 3.
     x = layers.ZeroPadding2D(3, name="stem_pad")(image)
-    x = _convolution(x, 64, 7, strides=2, padding="valid", name="stem_conv")
+    x = _convolution(64, 7, 2, padding="valid", name="stem_conv")(x)
     x = _norm_relu(x, "stem_bn", "stem_relu")
     x = layers.MaxPooling2D(3, 2, padding="same", name="stem_pool")(x)
     stages = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
     for stage, (num_blocks, filters, strides) in enumerate(stages, 1):
         for block in range(1, num_blocks + 1):
-            x = _bottleneck_block(
-                x,
-                filters,
-                strides if block == 1 else 1,
-                name=f"stage{stage}_block{block}",
-            )
-    small = keras.initializers.RandomNormal(stddev=0.01)
-    y = _logits(x, num_classes, kernel_initializer=small)
+            name = f"stage{stage}_block{block}"
+            x = _bottleneck_block(x, filters, strides, name)
+            strides = 1
+    y = _logits(x, num_classes, keras.initializers.RandomNormal(stddev=0.01))
     return keras.Model(image, y, name="resnet-50")
 
 
-def _pre_activation_block(x, filters, strides, *, name):
+_convolution = functools.partial(
+    layers.Conv2D,
+    padding="same",
+    use_bias=False,
+    kernel_initializer="he_normal",
+)
+_batch_norm = functools.partial(
+    layers.BatchNormalization, momentum=0.9, epsilon=1e-5
+)
+
+
+def _norm_relu(x, norm, relu):
+    return layers.ReLU(name=relu)(_batch_norm(name=norm)(x))
+
+
+def _pre_activation_block(x, filters, strides, name):
     y = _norm_relu(x, f"{name}_bn1", f"{name}_relu1")
-    y = _convolution(y, filters, 3, strides=strides, name=f"{name}_conv1")
+    y = _convolution(filters, 3, strides, name=f"{name}_conv1")(y)
     y = _norm_relu(y, f"{name}_bn2", f"{name}_relu2")
-    y = _convolution(y, filters, 3, name=f"{name}_conv2")
+    y = _convolution(filters, 3, name=f"{name}_conv2")(y)
     if strides != 1 or x.shape[-1] != filters:
-        shortcut = f"{name}_shortcut"
-        x = _convolution(x, filters, 1, strides=strides, name=shortcut)
+        x = _convolution(filters, 1, strides, name=f"{name}_shortcut")(x)
     return layers.Add(name=f"{name}_add")([x, y])
 
 
-def _bottleneck_block(x, filters, strides, *, name):
-    y = _convolution(x, filters, 1, name=f"{name}_conv1")
+def _bottleneck_block(x, filters, strides, name):
+    y = _convolution(filters, 1, name=f"{name}_conv1")(x)
     y = _norm_relu(y, f"{name}_bn1", f"{name}_relu1")
-    y = _convolution(y, filters, 3, strides=strides, name=f"{name}_conv2")
+    y = _convolution(filters, 3, strides, name=f"{name}_conv2")(y)
     y = _norm_relu(y, f"{name}_bn2", f"{name}_relu2")
-    y = _convolution(y, 4 * filters, 1, name=f"{name}_conv3")
-    y = _batch_norm(y, f"{name}_bn3")
+    y = _convolution(4 * filters, 1, name=f"{name}_conv3")(y)
+    y = _batch_norm(name=f"{name}_bn3")(y)
     if strides != 1 or x.shape[-1] != 4 * filters:
-        shortcut = f"{name}_shortcut"
-        x = _convolution(x, 4 * filters, 1, strides=strides, name=shortcut)
-        x = _batch_norm(x, f"{shortcut}_bn")
+        x = _convolution(4 * filters, 1, strides, name=f"{name}_shortcut")(x)
+        x = _batch_norm(name=f"{name}_shortcut_bn")(x)
     # The order decides the order of the model's weights.
     y = layers.Add(name=f"{name}_add")([y, x])
     return layers.ReLU(name=f"{name}_relu3")(y)
 
 
-def _convolution(x, filters, kernel_size, *, name, strides=1, padding="same"):
-    return layers.Conv2D(
-        filters,
-        kernel_size,
-        strides=strides,
-        padding=padding,
-        use_bias=False,
-        kernel_initializer="he_normal",
-        name=name,
-    )(x)
-
-
-def _batch_norm(x, name):
-    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=name)(x)
-
-
-def _norm_relu(x, norm, relu):
-    return layers.ReLU(name=relu)(_batch_norm(x, norm))
-
-
-def _logits(x, num_classes, *, kernel_initializer):
+def _logits(x, num_classes, initializer):
     checks.count("num_classes", num_classes)
     # In float32 under any dtype policy: bfloat16 would round confidences close
     # to 1 to the same value before a calibration loss sees them.
+    options = {"dtype": "float32", "kernel_initializer": initializer}
     x = layers.GlobalAveragePooling2D(dtype="float32", name="pool")(x)
-    return layers.Dense(
-        num_classes,
-        kernel_initializer=kernel_initializer,
-        dtype="float32",
-        name="logits",
-    )(x)
+    return layers.Dense(num_classes, name="logits", **options)(x)

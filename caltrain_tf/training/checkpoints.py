@@ -53,9 +53,9 @@ class Checkpoints:
     """The newest checkpoints, `ckpt-<step>`, and the best, `best/best-<step>`.
 
     A thread writes them from a copy of the variables on the host while training
-    continues; each save waits for the previous one. Checksums reveal incomplete
-    files when they are read. `variables` are lists of Keras variables by name.
-    Workers other than the `chief` take part, and write to a temporary folder.
+    continues; each save waits for the previous one. `variables` are lists of
+    Keras variables by name. Workers other than the `chief` take part, and write
+    to a temporary folder.
     """
 
     def __init__(self, folder, variables, keep=3, chief=True):
@@ -78,11 +78,10 @@ class Checkpoints:
         """Starts to write a checkpoint, after which old ones are removed."""
         if self.folder is None:
             return
+        self._started = time.monotonic()
         name, keep, folder = _NEWEST, self._keep, self._temporary or self.folder
         if best:
             name, keep, folder = _BEST, 1, os.path.join(folder, _BEST)
-        else:
-            self._started = time.monotonic()
 
         def written(path):
             # A killed process may leave an incomplete checkpoint, or a complete
@@ -160,9 +159,7 @@ class StopSignal(contextlib.ExitStack):
     """A context that records that the run is to stop, in `received`.
 
     A second SIGTERM ends the process at once. With `saves`, Ctrl-C is recorded
-    too, and a second one interrupts. Only the main thread of a program can
-    handle signals. On a machine of Google's cloud, its notice of preemption is
-    recorded as SIGTERM.
+    too, and a second one interrupts. Google's notice counts as SIGTERM.
     """
 
     def __init__(self, saves=True):
@@ -170,6 +167,7 @@ class StopSignal(contextlib.ExitStack):
         self.received, self._count = None, 0
         if _is_on_google_cloud():
             threading.Thread(target=self._await_notice, daemon=True).start()
+        # No other thread can handle signals.
         if threading.current_thread() is threading.main_thread():
             for number in [signal.SIGTERM, *([signal.SIGINT] if saves else [])]:
                 previous = signal.signal(number, self._note)
@@ -189,9 +187,8 @@ class StopSignal(contextlib.ExitStack):
             if self.received is not None:
                 raise KeyboardInterrupt
             # Not `sys.stderr`, because the signal may interrupt its `write`.
-            os.write(
-                2, b"\nStopping after this step; Ctrl-C again stops at once.\n"
-            )
+            text = b"\nStopping after this step; Ctrl-C again stops at once.\n"
+            os.write(2, text)
         self.received = number
 
     def _await_notice(self):

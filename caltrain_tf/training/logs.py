@@ -13,8 +13,7 @@ from caltrain_tf import files
 class MetricsLog:
     """Rows of values, in memory and in a file of JSON lines, if it `writes`.
 
-    The log of a resumed run is that of a run that was never interrupted, so it
-    has no times. Values that are not finite are written as null.
+    It has no times, so a resumed run has the log of one that was never stopped.
     """
 
     def __init__(self, path=None, writes=True):
@@ -37,10 +36,9 @@ class MetricsLog:
 
     def lowest(self, name):
         """Returns the lowest logged value that is a number, or infinity."""
-        values = [row.get(name) for row in self.rows]
         # What is not finite is None in rows that were read again.
-        values = [v for v in values if v is not None and math.isfinite(v)]
-        return min(values, default=math.inf)
+        values = [row[name] for row in self.rows if row.get(name) is not None]
+        return min(filter(math.isfinite, values), default=math.inf)
 
     def _write(self):
         # The whole file, a few kilobytes, because buckets cannot append.
@@ -80,10 +78,10 @@ def show_epoch(bar, row, epochs):
             groups.setdefault(group, []).append(f"{name} {value:.4f}")
     lines = [f"  {group}: {', '.join(groups[group])}" for group in groups]
     text = "\n".join([f"epoch {row['epoch']}/{epochs}", *lines])
-    if not bar.disable and sys.stderr.isatty():
-        bar.write(text, file=sys.stderr)
-    elif not bar.disable:
-        print(text, file=sys.stderr)
+    if not bar.disable:
+        # `write` clears the bar, which in a file is a line of its own.
+        write = bar.write if sys.stderr.isatty() else print
+        write(text, file=sys.stderr)
 
 
 def _line(row):

@@ -14,9 +14,8 @@ from caltrain_tf import files
 class RunFolder(contextlib.ExitStack):
     """The output folder of a run, locked by this process while it is open.
 
-    Runs in the folder must have the configuration of the first one. The lock is
-    released when the process ends, for whatever reason; buckets (`gs://...`)
-    have no locks. Only the `chief` of several workers writes.
+    Runs in the folder must have the configuration of the first one. The lock
+    ends with the process; buckets have none. Only the `chief` writes.
     """
 
     def __init__(self, path, config=None, chief=True):

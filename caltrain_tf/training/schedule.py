@@ -71,11 +71,4 @@ class WarmUpStepDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         """Returns the arguments of the constructor."""
-        return {
-            "base_learning_rate": self.base_learning_rate,
-            "steps_per_epoch": self.steps_per_epoch,
-            "decay_ratio": self.decay_ratio,
-            "decay_epochs": self.decay_epochs,
-            "warmup_epochs": self.warmup_epochs,
-            "name": self.name,
-        }
+        return dict(vars(self))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import operator
 
 import keras
 import tensorflow as tf
@@ -18,10 +17,9 @@ class Step:
     """Training, evaluation and prediction on one replica's part of a batch.
 
     The model is called as a pure function of its weights and its state (moving
-    statistics, seeds). The loss is a vector of named terms, `names` in training
-    and `eval_names` in evaluation: those of `CompositeLoss.terms`, or the loss
-    alone, and l2. Each is divided by the number of replicas, so that their sum
-    is the term of the global batch. Keras losses divide by it themselves.
+    statistics, seeds). The loss is a vector of terms, with `names` in training
+    and `eval_names` in evaluation. Each is divided by the number of replicas,
+    as Keras losses do themselves, so that their sum is that of the whole batch.
     """
 
     model: keras.Model
@@ -68,13 +66,14 @@ class Step:
         """Takes one optimizer step; returns the terms of the loss."""
         weights = _values(self.model.trainable_variables)
         variables = self.model.non_trainable_variables
-        state = _move_seeds(variables, _values(variables), operator.add)
+        state = _move_seeds(variables, _values(variables), _SEED_STRIDE)
         loss_scale = self.optimizer.scale_loss(tf.ones([]))
         gradients, terms, logits, state = self._gradients(
             weights, state, loss_scale, x, y, weight
         )
         self._apply(gradients)
-        state = _move_seeds(variables, _mean_over_replicas(state), operator.sub)
+        state = _mean_over_replicas(state)
+        state = _move_seeds(variables, state, -_SEED_STRIDE)
         for variable, value in zip(variables, state, strict=True):
             variable.assign(value)
         for metric in self.train_metrics:
@@ -84,9 +83,8 @@ class Step:
     def evaluate(self, x, y, weight):
         """Returns the terms times the sum of weights, then the sum of weights.
 
-        The terms are means without penalties. Keras divides a weighted loss by
-        the rows of the batch, with padding; here the divisor is the weights'
-        sum.
+        The terms are means without penalties, over the sum of the weights.
+        Keras divides by the rows of the batch, with padding.
         """
         logits = self.predict(x)
         for metric in self.eval_metrics:
@@ -212,17 +210,16 @@ def _values(variables):
     return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
-def _move_seeds(variables, state, move):
-    """Adds the replica's distance to the seeds in `state`, or subtracts it."""
-    context = tf.distribute.get_replica_context()
-    moved = []
-    for variable, value in zip(variables, state, strict=True):
-        if variable.name == "seed_generator_state":
-            replica = tf.cast(context.replica_id_in_sync_group, value.dtype)
-            distance = [replica * _SEED_STRIDE, tf.zeros_like(replica)]
-            value = move(value, tf.stack(distance))
-        moved.append(value)
-    return moved
+def _move_seeds(variables, state, stride):
+    """Adds the replica's number times the stride to the seeds in `state`."""
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    distance = stride * tf.cast([replica, 0], tf.int64)
+    return [
+        value + tf.cast(distance, value.dtype)
+        if variable.name == "seed_generator_state"
+        else value
+        for variable, value in zip(variables, state, strict=True)
+    ]
 
 
 def _mean_over_replicas(state):

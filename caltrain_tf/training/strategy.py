@@ -82,9 +82,8 @@ class TrainingInput:
             replicas, size = strategy.num_replicas_in_sync, _batch_size(dataset)
             if replicas > 1 and (size is None or size % replicas):
                 raise ValueError(
-                    "With several replicas, every training batch must have the "
-                    "same size, a multiple of their number: "
-                    "`dataset.batch(size, drop_remainder=True)`. "
+                    "Training batches must have one size, a multiple of the "
+                    "replicas: `dataset.batch(size, drop_remainder=True)`. "
                     f"Received: batch size={size}, replicas={replicas}"
                 )
         elif steps is None:
@@ -145,11 +144,7 @@ def evaluation_input(strategy, source):
 
 
 def _distribute(strategy, dataset):
-    """Gives each replica its contiguous part of every global batch.
-
-    The global batch is that of the dataset on any number of machines, each of
-    which computes the whole batch.
-    """
+    """Gives replicas their parts of global batches, which every host reads."""
     replicas = strategy.num_replicas_in_sync
 
     def part_of_host(context):
@@ -164,8 +159,7 @@ def _distribute(strategy, dataset):
             return tf.reshape(part, [local, rows, *tensor.shape[1:]])
 
         parts = dataset.map(
-            lambda *batch: tf.nest.map_structure(cut, batch),
-            num_parallel_calls=tf.data.AUTOTUNE,
+            lambda *batch: tf.nest.map_structure(cut, batch), tf.data.AUTOTUNE
         )
         return parts.unbatch().prefetch(_BATCHES_AHEAD)
 
@@ -179,7 +173,7 @@ def _pad(dataset, multiple=1):
         first = next(iter(dataset.take(1)), None)
         if first is None:
             raise ValueError("`dataset` must not be empty. Received: no batch")
-        size = int(tf.shape(tf.nest.flatten(first)[0])[0])
+        size = len(tf.nest.flatten(first)[0])
     size = -(-size // multiple) * multiple
 
     def pad_rows(tensor):

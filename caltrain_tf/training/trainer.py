@@ -1,6 +1,5 @@
 """The training loop: `Trainer.fit`, which reads from top to bottom."""
 
-import collections
 import contextlib
 import dataclasses
 import math
@@ -97,8 +96,7 @@ class Trainer:
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
                 "`Trainer` needs Keras' TensorFlow backend. Use `model.fit`, "
-                "which trains on every backend, or set KERAS_BACKEND=tensorflow"
-                " before Keras is imported. "
+                "or set KERAS_BACKEND=tensorflow before Keras is imported. "
                 f"Received: backend={keras.backend.backend()!r}"
             )
         self.strategy = strategy or tf.distribute.get_strategy()
@@ -121,11 +119,10 @@ class Trainer:
         with self.strategy.scope():
             if not optimizer.built:
                 optimizer.build(model.trainable_variables)
-            copies = [
+            self.train_metrics, self.eval_metrics = copies = [
                 [type(each).from_config(each.get_config()) for each in metrics]
                 for _ in range(2)
             ]
-            self.train_metrics, self.eval_metrics = copies
             options = self.l2, l2_on, clip_norm, jit_compile
             self._step = Step(model, loss, optimizer, *options, *copies)
         self._train = _Phase("train", self._step, self.strategy)
@@ -291,10 +288,9 @@ class Trainer:
 
                         # Workers differ in their clocks and signals, but they
                         # have to do the same.
+                        stops = self._stop.received is not None
                         seconds, age, stops = self._agree(
-                            seconds,
-                            checkpoints.age(),
-                            self._stop.received is not None,
+                            seconds, checkpoints.age(), stops
                         )
                         phase.set_pace(seconds)
                         if (
@@ -318,10 +314,10 @@ class Trainer:
                 row["train/learning_rate"] = float(rate)
                 if row["epoch"] % evaluate_every == 0 or row["epoch"] == epochs:
                     for name, data in evaluations.items():
-                        row.update(_prefixed(name, self.evaluate(data)))
+                        row |= _prefixed(name, self.evaluate(data))
                         if name in measures:
                             values = self._measure(data, measures[name])
-                            row.update(_prefixed(name, values))
+                            row |= _prefixed(name, values)
                     if best is not None:
                         checks.choice("best", best, row)
                 scalars = {key: row[key] for key in row if "/" in key}
@@ -393,21 +389,15 @@ class Trainer:
 
     def _run_batches(self, function, dataset):
         """Returns the results of a function of every batch, as arrays."""
-        results, arrays = collections.deque(), []
+        results = []
         iterator = iter(evaluation_input(self.strategy, dataset))
-
-        def wait(ahead):
-            while len(results) > ahead:
-                result = results.popleft()
-                arrays.append(tf.nest.map_structure(np.asarray, result))
-
+        awaited = slice(-_BATCHES_AHEAD - 1, -_BATCHES_AHEAD)
         # Also where a host has fewer batches than the others.
         while (batch := iterator.get_next_as_optional()).has_value():
             results.append(function(batch.get_value()))
-            wait(_BATCHES_AHEAD)
+            results[awaited] = map(_as_arrays, results[awaited])
             self._stop_if_asked()
-        wait(0)
-        return arrays
+        return list(map(_as_arrays, results))
 
     @tf.function(autograph=False)
     def _evaluate_batch(self, batch):
@@ -500,6 +490,10 @@ class _Phase:
         self.steps_at_once = max(1, min(2 * self.steps_at_once, fit))
 
 
+def _as_arrays(tensors):
+    return tf.nest.map_structure(np.asarray, tensors)
+
+
 def _prefixed(prefix, values):
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
@@ -538,18 +532,16 @@ def _check_model(strategy, model, l2_on, optimizer, clip_norm):
     policies = {layer.dtype_policy.name for layer in layers_of(model)}
     _require(
         scales or "mixed_float16" not in policies,
-        "`mixed_float16` needs `keras.optimizers.LossScaleOptimizer` around "
-        "the optimizer, or small gradients become 0. "
-        f"Received: optimizer={optimizer.name}",
+        "`mixed_float16` needs `keras.optimizers.LossScaleOptimizer`, or small "
+        f"gradients become 0. Received: optimizer={optimizer.name}",
     )
     inner = optimizer.inner_optimizer if scales else optimizer
     replicas = strategy.num_replicas_in_sync
     _require(
         not inner.gradient_accumulation_steps
         or not (clip_norm or replicas > 1),
-        "`gradient_accumulation_steps` goes neither with `clip_norm`, which "
-        "would clip the gradient of each step, nor with several replicas. "
-        f"Received: clip_norm={clip_norm}, replicas={replicas}",
+        "`gradient_accumulation_steps` does not go with `clip_norm` or several "
+        f"replicas. Received: clip_norm={clip_norm}, replicas={replicas}",
     )
     _require(
         replicas == 1 or not (inner.clipnorm or inner.global_clipnorm),

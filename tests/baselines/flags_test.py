@@ -110,7 +110,11 @@ def folder(tmp_path_factory):
         ("cifar/train.py", "--secondary=sbece", "Did you mean 'sb_ece'"),
         ("cifar/train.py", "--interleaved", "--interleaved needs --secondary"),
         ("cifar/train.py", "--num_gpus=99", "`num_gpus` must be"),
-        ("cifar/train.py", "--config.model=wrn-x", "A network's name must"),
+        (
+            "cifar/train.py",
+            "--config.model=wrn-x",
+            "`name` must be one of 'wrn-",
+        ),
         ("cifar/train.py", "--config.data.name=digit", "Did you mean 'digits'"),
         ("cifar/train.py", "--config.precision=f8", "'f8' to a mixed"),
         ("cifar/train.py", "--config.epochs=-1", "--config.epochs"),

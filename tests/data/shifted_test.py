@@ -49,7 +49,9 @@ def test_a_missing_set_is_an_error(data, tmp_path):
     with pytest.raises(ValueError, match="exclude each other"):
         ct.data.shifted_sets(data, corrupted_dir=tmp_path, generated=True)
     data.name = "cifar100"
-    with pytest.raises(FileNotFoundError, match="Datasets has no.*CIFAR-100-C"):
+    with pytest.raises(
+        FileNotFoundError, match="no cifar100_corrupted.*CIFAR-100-C"
+    ):
         ct.data.shifted_sets(data, data_dir=str(tmp_path))
 
 

@@ -79,10 +79,7 @@ def _soft_disk(radius, softness):
 
 
 def glass_sources(offsets, size):
-    """Returns the index of the pixel that each pixel's value comes from.
-
-    `offsets`, `(2, visited, visited)`, lead down and right to the neighbour.
-    """
+    """Returns where each pixel comes from; `offsets` lead down and right."""
     # Rows and columns reach + 1 to size - reach are visited.
     reach = (size - offsets.shape[1]) // 2
     moves = np.zeros((size, size), int)
@@ -99,22 +96,17 @@ def glass_sources(offsets, size):
 
 
 def streak(image, angle, radius, sigma):
-    """Applies the motion blur of ImageMagick, rounded to the levels of pixels.
-
-    The kernel is one half of a Gaussian, starting at the pixel itself, at the
-    `2 * radius + 1` pixels nearest to a line at `angle` degrees.
-    """
+    """Applies ImageMagick's motion blur: half of a Gaussian along a line."""
     taps = np.arange(2 * radius + 1)
     weights = np.exp(-0.5 * (taps / sigma) ** 2)
     weights /= weights.sum()
     radians = math.radians(angle)
-    down = np.ceil(taps * math.sin(radians) - 0.5).astype(int)
-    right = np.ceil(taps * math.cos(radians) - 0.5).astype(int)
     size, margin = len(image), 2 * radius
+    rows = margin + np.ceil(taps * math.sin(radians) - 0.5).astype(int)
+    columns = margin + np.ceil(taps * math.cos(radians) - 0.5).astype(int)
     padded = np.pad(image, [(margin, margin)] * 2 + [(0, 0)], mode="edge")
     blurred = np.zeros_like(image)
-    for tap, weight in enumerate(weights):
-        row, column = down[tap] + margin, right[tap] + margin
+    for row, column, weight in zip(rows, columns, weights, strict=True):
         blurred += weight * padded[row : row + size, column : column + size]
     return np.round(blurred * 255) / 255
 

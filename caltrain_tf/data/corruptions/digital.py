@@ -78,11 +78,8 @@ def jpeg_compression(image, rng, quality):
 
 
 def affine(moves, size):
-    """Returns the row and column that each pixel comes from, `(2, size, size)`.
-
-    The affine map moves three corners of a square in the middle of the image by
-    `moves`, `(3, 2)`, to the right and down.
-    """
+    """Returns the rows and columns that pixels come from as corners move."""
+    # Three corners of a square in the middle of the image, as (column, row).
     middle, reach = size // 2, size // 3
     corners = np.array([[1, 1], [1, -1], [-1, -1]]) * reach + middle
     # Maps the new corners to the old ones.

@@ -106,14 +106,13 @@ def brightness(image, rng, amount):
 @functools.cache
 def textures(scale):
     """Returns scaled 1/f noise, which is about as rough as the photographs."""
-    frequency = np.hypot(
-        np.fft.rfftfreq(_TEXTURE_SIZE),
-        np.fft.fftfreq(_TEXTURE_SIZE)[:, np.newaxis],
-    )
+    size = _TEXTURE_SIZE
+    rows, columns = np.fft.fftfreq(size), np.fft.rfftfreq(size)
+    frequency = np.hypot(columns, rows[:, np.newaxis])
     frequency[0, 0] = np.inf
     found = []
     for seed, (mean, contrast) in enumerate(_TINTS):
-        noise = np.random.default_rng(seed).normal(size=[_TEXTURE_SIZE] * 2)
+        noise = np.random.default_rng(seed).normal(size=(size, size))
         ice = np.fft.irfft2(np.fft.rfft2(noise) / frequency)
         ice = ice[..., np.newaxis] / ice.std() * contrast + mean
         ice = np.clip(np.round(ice), 0, 255).astype(np.uint8)
@@ -124,10 +123,7 @@ def textures(scale):
 
 
 def plasma(rng, size, decay):
-    """Returns a fractal in [0, 1]; `size` is a power of two.
-
-    By the diamond-square method, each finer level weaker by the factor `decay`.
-    """
+    """Returns a diamond-square fractal in [0, 1]; `size` is a power of two."""
     grid, amplitude = np.zeros((1, 1)), 100.0**2
     while len(grid) < size:
         fine = np.zeros((2 * len(grid), 2 * len(grid)))
