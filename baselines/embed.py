@@ -8,7 +8,8 @@ python baselines/cifar/train.py --config=configs/embeddings.py \
 Each set becomes a file with the arrays `x`, the embeddings, and `y`, the class
 ids: train.npz, calibration.npz, test.npz, and <corruption>_<severity>.npz for
 the shift benchmark, none of these with --corruptions=none. Files that are there
-are not computed again.
+are not computed again: the same command goes on, also with more corruptions and
+severities.
 """
 
 import inspect
@@ -33,12 +34,15 @@ flags.DEFINE_integer(
     "image_size", 224, "Image size for `folder:` and `keras.applications`."
 )
 flags.DEFINE_integer("batch_size", 100, "Batch size.")
+# All embeddings of a folder are made with the same values of these.
+SETTINGS = "model data image_size corrupted_dir generated num_examples".split()
 
 
 def main(_):
     """Writes what is not there yet."""
     import caltrain_tf as ct
     from caltrain_tf import files
+    from caltrain_tf.training import run_folder
 
     folder, batch_size = files.as_path(FLAGS.output_dir), FLAGS.batch_size
     options = {"dtype": "uint8"}
@@ -56,11 +60,13 @@ def main(_):
         for where in itertools.product(*names):
             batches = shifted.batches(*where, batch_size)
             sets["{}_{}".format(*where)] = batches, size
-    missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
-    embed = load(FLAGS.model) if missing else None
-    for name in missing:
-        x, y = embeddings(embed, *sets[name], name)
-        files.write_npz(folder / f"{name}.npz", x=x, y=y)
+    settings = {name: FLAGS[name].value for name in SETTINGS}
+    with run_folder.RunFolder(folder, settings):
+        missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
+        embed = load(FLAGS.model) if missing else None
+        for name in missing:
+            x, y = embeddings(embed, *sets[name], name)
+            files.write_npz(folder / f"{name}.npz", x=x, y=y)
     print(f"{len(sets)} sets in {folder}, {len(missing)} of them new")
 
 

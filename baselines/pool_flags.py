@@ -25,6 +25,9 @@ def define():
     flags.DEFINE_string(
         "run_resources", "{}", "With --ray, a run's resources: '{\"TPU\": 4}'."
     )
+    flags.register_validator(
+        "run_resources", _is_dictionary, 'It must be such as {"TPU": 4}.'
+    )
 
 
 def open_pool():
@@ -44,3 +47,10 @@ def of_runs():
     """Returns the flags of this script that its runs get too, as typed."""
     names = ("data_dir", "tpu", "num_gpus")
     return [FLAGS[name].serialize() for name in names if FLAGS[name].present]
+
+
+def _is_dictionary(text):
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False

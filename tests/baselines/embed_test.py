@@ -41,6 +41,8 @@ def folder(tmp_path_factory):
     ]
     out = run("embed.py", *options)
     assert "5 sets" in out and "5 of them new" in out
+    out = run("embed.py", *options, "--severities=2,3")
+    assert "7 sets" in out and "2 of them new" in out
     return folder
 
 
@@ -88,6 +90,20 @@ def test_a_set_that_was_not_embedded_is_named(folder):
     assert data.num_examples == {"train": 800, "calibration": 397, "test": 600}
     with pytest.raises(FileNotFoundError, match="the embeddings fog_5.npz"):
         ct.data.shifted_sets(data, names=["fog"], severities=[5])
+
+
+def test_a_folder_holds_embeddings_of_one_kind(folder):
+    done = scripts.run_here(
+        "embed.py",
+        "--model=EfficientNetV2B0",
+        "--data=digits",
+        f"--output_dir={folder}/digits",
+        "--corruptions=fog,contrast",
+        "--severities=3",
+        "--num_examples=100",
+    )
+    assert done.returncode == 1
+    assert "model=" in done.stderr and "num_examples" not in done.stderr
 
 
 def test_images_of_a_folder(folder):

@@ -143,6 +143,7 @@ def folder(tmp_path_factory):
         ),
         ("study.py", "--seeds=a --output_dir={}/s", "--seeds=a"),
         ("study.py", "--tuned={}/no --output_dir={}/s", "--tuned must be a"),
+        ("study.py", "--run_resources=4 --output_dir={}/s", "run_resources=4"),
         ("shift_benchmark.py", "--run_dir={}", "must be the folder"),
         ("shift_benchmark.py", "--run_dir={} --severities=x", "--severities"),
         ("shift_benchmark.py", "--run_dir={} --num_examples=0", "positive int"),
