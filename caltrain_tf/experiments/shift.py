@@ -76,7 +76,7 @@ def evaluate(
     are fitted to the clean calibration split, never to shifted data.
 
     Args:
-        model: A Keras model; of several replicas, made in the strategy's scope.
+        model: A Keras model; with several replicas, made in their scope.
         data: An `ImageData` (`ct.data.get`), or an `ArrayData`.
         sets: From `ct.data.shifted_sets`; generated on the fly if None.
         corruptions: Names of corruptions.

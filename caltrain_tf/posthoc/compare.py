@@ -54,8 +54,8 @@ def compare(
             such as those of `predict_proba` with `from_probs=True`.
         labels: Class ids, or one-hot rows.
         calibrators: A dict of names to calibrators, or a list of calibrators;
-            they are not changed. By default all calibrators of this package;
-            for more than 100 classes, those with a K x K matrix are left out.
+            they are not changed. By default all but `AutoCalibration`; for more
+            than 100 classes, those with a K x K matrix are left out.
         cv: Number of folds.
         num_bins: Number of bins of the ECE (l2, bins of equal mass).
         num_samples: Number of bootstrap samples.

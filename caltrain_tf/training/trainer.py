@@ -53,8 +53,8 @@ class Trainer:
         metrics: Keras metrics, which are copied and logged by their names.
         l2: Factor of the sum of squares that is added to the loss.
         l2_on: Names of the variables whose squares are summed. None means all
-            trainable variables, as in Uncertainty Baselines on CIFAR; on
-            ImageNet it uses `("kernel", "bias")`.
+            trainable variables, as in Uncertainty Baselines on CIFAR; its
+            ImageNet baseline uses `("kernel", "bias")`.
         jit_compile: Whether to compile the step with XLA; on several GPUs or
             machines, its part without communication.
         steps_per_execution: The largest number of steps in one `tf.function`
@@ -170,8 +170,9 @@ class Trainer:
             dataset_steps: Batches per epoch, if the dataset does not know.
             held_out: The held-out part for interleaved training, likewise.
             held_out_steps: Its batches per epoch, likewise.
-            calibration_loss: The loss on the held-out part. On several
-                replicas, `CompositeLoss("sb_ece", cross_replica=True)`.
+            calibration_loss: The loss on the held-out part, such as
+                `CompositeLoss(None, "sb_ece", beta=1, from_logits=True)`; on
+                several replicas with `cross_replica=True`.
             evaluations: Arguments of `evaluate` by name, such as
                 `{"test": ...}`, which prefixes the metrics: `test/accuracy`.
             evaluate_every: Number of epochs between evaluations; the last epoch
