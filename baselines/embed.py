@@ -14,6 +14,8 @@ severities.
 
 import inspect
 import itertools
+import json
+import os
 
 import flags
 import numpy as np
@@ -34,15 +36,17 @@ flags.DEFINE_integer(
     "image_size", 224, "Image size for `folder:` and `keras.applications`."
 )
 flags.DEFINE_integer("batch_size", 100, "Batch size.")
-# All embeddings of a folder are made with the same values of these.
-SETTINGS = "model data image_size corrupted_dir generated num_examples".split()
+# What all embeddings of a folder have in common, and all corrupted ones.
+SETTINGS = {
+    "clean": ("model", "data", "image_size"),
+    "corrupted": ("corrupted_dir", "generated", "num_examples"),
+}
 
 
 def main(_):
     """Writes what is not there yet."""
     import caltrain_tf as ct
     from caltrain_tf import files
-    from caltrain_tf.training import run_folder
 
     folder, batch_size = files.as_path(FLAGS.output_dir), FLAGS.batch_size
     options = {"dtype": "uint8"}
@@ -60,14 +64,36 @@ def main(_):
         for where in itertools.product(*names):
             batches = shifted.batches(*where, batch_size)
             sets["{}_{}".format(*where)] = batches, size
-    settings = {name: FLAGS[name].value for name in SETTINGS}
-    with run_folder.RunFolder(folder, settings):
-        missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
-        embed = load(FLAGS.model) if missing else None
-        for name in missing:
-            x, y = embeddings(embed, *sets[name], name)
-            files.write_npz(folder / f"{name}.npz", x=x, y=y)
+    missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
+    settings = checked_settings(folder / "embeddings.json")
+    embed = load(FLAGS.model) if missing else None
+    files.write_text(folder / "embeddings.json", json.dumps(settings, indent=2))
+    for name in missing:
+        x, y = embeddings(embed, *sets[name], name)
+        files.write_npz(folder / f"{name}.npz", x=x, y=y)
     print(f"{len(sets)} sets in {folder}, {len(missing)} of them new")
+
+
+def checked_settings(path):
+    """Returns the settings of the folder's embeddings, unless these differ."""
+    settings = json.loads(path.read_text()) if path.exists() else {}
+    kinds = ["clean"] if FLAGS.corruptions == ["none"] else SETTINGS
+    for kind in kinds:
+        new = {name: FLAGS[name].value for name in SETTINGS[kind]}
+        if kind == "clean" and os.path.exists(FLAGS.model):
+            new["model"] = os.path.abspath(FLAGS.model)
+        old = settings.setdefault(kind, new)
+        differing = [
+            f"{name}={old[name]} there, {new[name]} here"
+            for name in new
+            if old[name] != new[name]
+        ]
+        if differing:
+            raise ValueError(
+                f"--output_dir={FLAGS.output_dir} holds {kind} embeddings of "
+                f"other settings: {'; '.join(differing)}. Take another folder."
+            )
+    return settings
 
 
 def load(name):

@@ -6,13 +6,16 @@ import sys
 
 # Keeps TensorFlow's log lines out of the progress bar.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Whichever backend the user's own programs have.
+os.environ["KERAS_BACKEND"] = "tensorflow"
+_INSTALL = 'Run `pip install "caltrain_tf[tensorflow,baselines]"`.'
 
 try:
     from absl import app, flags, logging
     from absl.flags import *  # noqa: F403
     from ml_collections import config_flags
-except ModuleNotFoundError as error:
-    sys.exit(f'{error}: pip install "caltrain_tf[tensorflow,baselines]"')
+except ImportError as error:
+    sys.exit(f"{error}. {_INSTALL}")
 
 # `--helpshort` lists the flags of the script, which are defined here.
 flags.disclaim_key_flags()
@@ -104,12 +107,18 @@ def run(main, *, arguments=False):
             if code in (130, 143):
                 print("\nStopped; the same command goes on.", file=sys.stderr)
             return code
-        except (ValueError, OSError, ImportError) as error:
+        except (ArithmeticError, ValueError, OSError) as error:
             if logging.get_verbosity() > 0:
                 raise
             return " ".join(str(error).split())
 
-    app.run(guarded, flags_parser=_parse)
+    try:
+        app.run(guarded, flags_parser=_parse)
+    except KeyboardInterrupt:  # Before `main`, while TensorFlow is imported.
+        sys.exit(130)
+    except ImportError as error:
+        hint = "" if "pip install" in str(error) else f". {_INSTALL}"
+        sys.exit(f"{error}{hint}")
 
 
 def run_training(train):

@@ -5,6 +5,7 @@ search becomes an `int`, so that it can be saved as JSON.
 """
 
 import difflib
+import importlib
 import math
 import os
 import sys
@@ -131,6 +132,17 @@ def as_array(name, values):
         f"`{name}` must hold real numbers. Received: {name} of type "
         f"{type(values).__name__}, dtype={array.dtype}"
     )
+
+
+def library(name, extra):
+    """Imports a library of one of the extras of this package."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{name} is not installed. "
+            f'Run `pip install "caltrain_tf[{extra}]"`.'
+        ) from error
 
 
 def are_probabilities(rows):

@@ -406,8 +406,7 @@ def _pair(file, arrays, x, y):
 
 def _stored(name, data_dir, image_size, augment):
     """Returns a stored data set of TensorFlow Datasets, without downloads."""
-    import tensorflow_datasets as tfds
-
+    tfds = checks.library("tensorflow_datasets", "baselines")
     spec = SPECS.get(name)
     tfds_name = "imagenet2012" if name == "imagenet" else str(name)
     try:

@@ -8,6 +8,9 @@ from caltrain_tf import data as data_room
 from caltrain_tf.experiments import config as settings
 from caltrain_tf.experiments import uncertainty_baselines
 
+# Networks that have such layers take pixels of 0 to 255.
+_RESCALING = (keras.layers.Rescaling, keras.layers.Normalization)
+
 
 def data(config, data_dir=None):
     """Returns the data set as uint8 pixels, which the network normalises."""
@@ -47,7 +50,7 @@ def training_images(config, dataset):
         return {}
     size = _micro_batch(config)
     batches = dataset.eval_input("train", size)
-    return {"train": first(batches, 50_000 // size + 1)}
+    return {"train": first(batches, max(1, 50_000 // size))}
 
 
 def first(batches, count):
@@ -73,6 +76,8 @@ def model(config, dataset, init_from=None):
             # Also where the network is built again for a finished run.
             if uncertainty_baselines.is_checkpoint(config.init_from):
                 rescaling = uncertainty_baselines.rescaling(dataset)
+            if any(isinstance(layer, _RESCALING) for layer in inner.layers):
+                rescaling = {"scale": 1.0}
             pixels = keras.Input(shape, dtype="uint8", name="pixels")
             normalize = keras.layers.Rescaling(**rescaling, dtype="float32")
             outputs = network(normalize(pixels))

@@ -136,7 +136,10 @@ def override(config, settings):
     """Sets existing settings, by dotted keys, to values of the same type."""
     for key, value in settings.items():
         checks.choice("config", key, list(flatten(config)))
-        config.update_from_flattened_dict({key: value})
+        try:
+            config.update_from_flattened_dict({key: value})
+        except TypeError as error:
+            raise ValueError(f"config.{key}: {error}") from error
 
 
 def objective(config):
@@ -197,7 +200,10 @@ def read_tuned(path, data):
         )
     tuned = {}
     for file in paths:
-        best = json.loads(file.read_text())
+        try:
+            best = json.loads(file.read_text())
+        except ValueError as error:
+            raise ValueError(f"--tuned: {file} is not JSON: {error}") from error
         if "overrides" in best:
             if data != best["data"]:
                 raise ValueError(f"--tuned must be of {data!r}: {file} is not")

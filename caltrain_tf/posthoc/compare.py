@@ -187,8 +187,7 @@ class Comparison:
 
     def to_frame(self):
         """Returns a pandas data frame, a row for each calibrator."""
-        import pandas as pd
-
+        pd = checks.library("pandas", "baselines")
         rows = {}
         for name, of_name in self.scores.items():
             row = rows[name] = {}

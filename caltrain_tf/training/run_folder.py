@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pathlib
 
 import filelock
 import tensorflow as tf
@@ -36,7 +35,6 @@ class RunFolder(contextlib.ExitStack):
         if "://" not in self.path:
             lock = _acquire(self.path, timeout=0)
             self.callback(lock.release)
-            pathlib.Path(lock.lock_file).write_text(f"pid {os.getpid()}\n")
         try:
             file = files.as_path(self.file("config.json"))
             if file.exists():
@@ -101,9 +99,8 @@ def _acquire(path, timeout):
     try:
         lock.acquire(timeout=timeout)
     except filelock.Timeout:
-        holder = pathlib.Path(file).read_text().strip()
         raise ValueError(
-            f"The folder {path!r} is in use by another process ({holder}). "
+            f"The folder {path!r} is in use by another process. "
             "Wait for its end, or take another `output_dir`."
         ) from None
     except OSError as error:

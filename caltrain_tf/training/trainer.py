@@ -201,6 +201,7 @@ class Trainer:
             KeyboardInterrupt: After Ctrl-C, likewise, or a second Ctrl-C.
             OSError: If checkpoints exist but cannot be read at the moment.
         """
+        _check_trainable(self.model, self.optimizer)
         # The phases of an epoch.
         phases = [self._train]
         self._train.input = TrainingInput(
@@ -514,12 +515,10 @@ def _require(condition, message):
 
 
 def _check_model(strategy, model, l2_on, optimizer, clip_norm):
-    """Raises if the model cannot be trained, or something else would be."""
-    names = {variable.name for variable in model.trainable_variables}
+    """Raises if something else than the arguments say would be trained."""
     _require(
-        model.built and names,
-        "`model` must be built and have trainable variables. "
-        f"Received: {model.name}, built={model.built}",
+        model.built,
+        f"`model` must be built. Received: {model.name}, which is not built",
     )
     for variable in [*model.variables, *optimizer.variables]:
         _require(
@@ -528,14 +527,9 @@ def _check_model(strategy, model, l2_on, optimizer, clip_norm):
             f"strategy.scope():`. Received: {variable.path}, which was not",
         )
     for name in l2_on or ():
-        checks.choice("l2_on", name, sorted(names))
+        names = sorted({each.name for each in model.trainable_variables})
+        checks.choice("l2_on", name, names)
     scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    policies = {layer.dtype_policy.name for layer in layers_of(model)}
-    _require(
-        scales or "mixed_float16" not in policies,
-        "`mixed_float16` needs `keras.optimizers.LossScaleOptimizer`, or small "
-        f"gradients become 0. Received: optimizer={optimizer.name}",
-    )
     inner = optimizer.inner_optimizer if scales else optimizer
     replicas = strategy.num_replicas_in_sync
     _require(
@@ -549,4 +543,19 @@ def _check_model(strategy, model, l2_on, optimizer, clip_norm):
         "An optimizer's `clipnorm` and `global_clipnorm` clip the gradient of "
         "each replica alone. Pass `clip_norm` to the `Trainer`. "
         f"Received: optimizer={inner.name} on {replicas} replicas",
+    )
+
+
+def _check_trainable(model, optimizer):
+    """Raises if the model can be evaluated, but not trained."""
+    _require(
+        model.trainable_variables,
+        f"`model` must have trainable variables. Received: {model.name}",
+    )
+    policies = {layer.dtype_policy.name for layer in layers_of(model)}
+    _require(
+        isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        or "mixed_float16" not in policies,
+        "`mixed_float16` needs `keras.optimizers.LossScaleOptimizer`, or small "
+        f"gradients become 0. Received: optimizer={optimizer.name}",
     )

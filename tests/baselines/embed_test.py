@@ -39,8 +39,14 @@ def folder(tmp_path_factory):
         "--severities=3",
         "--num_examples=100",
     ]
+    clean = [*options[:3], "--corruptions=none"]
+    done = scripts.run_here("embed.py", "--model=none.keras", *clean[1:])
+    assert done.returncode == 1 and "none.keras" in done.stderr
+    # A folder that nothing was written to is free.
+    out = run("embed.py", *clean)
+    assert "3 sets" in out and "3 of them new" in out
     out = run("embed.py", *options)
-    assert "5 sets" in out and "5 of them new" in out
+    assert "5 sets" in out and "2 of them new" in out
     out = run("embed.py", *options, "--severities=2,3")
     assert "7 sets" in out and "2 of them new" in out
     return folder
@@ -93,17 +99,14 @@ def test_a_set_that_was_not_embedded_is_named(folder):
 
 
 def test_a_folder_holds_embeddings_of_one_kind(folder):
-    done = scripts.run_here(
-        "embed.py",
-        "--model=EfficientNetV2B0",
-        "--data=digits",
-        f"--output_dir={folder}/digits",
-        "--corruptions=fog,contrast",
-        "--severities=3",
-        "--num_examples=100",
-    )
+    where = ["--data=digits", f"--output_dir={folder}/digits"]
+    done = scripts.run_here("embed.py", "--model=EfficientNetV2B0", *where)
     assert done.returncode == 1
-    assert "model=" in done.stderr and "num_examples" not in done.stderr
+    assert "clean embeddings" in done.stderr and "model=" in done.stderr
+    model = f"--model={folder}/network.keras"
+    done = scripts.run_here("embed.py", model, *where, "--num_examples=9")
+    assert done.returncode == 1
+    assert "num_examples=100 there, 9 here" in done.stderr
 
 
 def test_images_of_a_folder(folder):

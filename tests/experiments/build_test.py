@@ -34,6 +34,31 @@ def test_every_configuration_names_real_things(name):
                 assert loss.secondary.name == secondary
 
 
+@pytest.mark.parametrize("rescales", [False, True])
+def test_networks_of_files_that_rescale_get_pixels(rescales, tmp_path):
+    config, layers = load("quickstart"), keras.layers
+    first = [layers.Rescaling(1 / 255)] if rescales else []
+    last = [layers.Flatten(), layers.Dense(10, name="logits")]
+    model = keras.Sequential([keras.Input((32, 32, 3)), *first, *last])
+    model.save(tmp_path / "network.keras")
+    config.model = str(tmp_path / "network.keras")
+    data = build.data(config)
+    network = build.model(config, data)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
+    inputs = pixels.astype("float32")
+    if not rescales:
+        rescaling = data.rescaling
+        inputs = inputs * np.float32(rescaling["scale"]) + rescaling["offset"]
+    np.testing.assert_allclose(
+        network(pixels), model(inputs), rtol=1e-4, atol=1e-4
+    )
+    # Once more, as `--config.model=<run>/model.keras`.
+    network.save(tmp_path / "model.keras")
+    config.model = str(tmp_path / "model.keras")
+    again = build.model(config, data)
+    np.testing.assert_array_equal(again(pixels), network(pixels))
+
+
 def test_the_papers_recipe():
     config = load("cifar10")
     assert (config.batch_size, config.epochs) == (512, 200)

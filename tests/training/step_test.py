@@ -133,7 +133,7 @@ def test_mixed_float16_scales_the_loss(one, two_replicas, policy):
     options = {**OPTIONS, "jit_compile": False}
     trained = _fit(two_replicas, optimizer=scaled, **options)
     with pytest.raises(ValueError, match="LossScaleOptimizer"):
-        tiny.trainer()
+        tiny.trainer().fit(tiny.dataset(), 1)
     assert trained.predict(tiny.dataset()).dtype == np.float32
     tiny.assert_same_weights(trained, one, rtol=0.05, atol=5e-3)
 
