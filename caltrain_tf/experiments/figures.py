@@ -41,7 +41,8 @@ _METRICS = {
     "ece": ("ECE", "%"),
     "train_accuracy": ("Training accuracy", "%"),
     "train_ece_l1": ("Training ECE, l1", "%"),
-    "train_ece": ("Training ECE", "%"),
+    # Only in rows of older versions.
+    "train_ece": ("Training ECE of the last epoch's batches", "%"),
     "ks_error": ("KS error", "%"),
     "mean_sweep_ce": ("Mean-sweep CE", "%"),
     "marginal_ece_sum": ("Marginal ECE, sum", "%"),

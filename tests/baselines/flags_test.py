@@ -2,12 +2,14 @@
 
 import ast
 import re
+import signal
 import subprocess
 
 import pytest
 
 import caltrain_tf as ct
 from tests.baselines.scripts import ROOT, run_here, start
+from tests.experiments.configs import TINY_FLAGS
 
 OBJECTIVE = "primary secondary interleaved tpu num_gpus data_dir"
 TRAINING = f"{OBJECTIVE} multi_worker tuned init_from resume"
@@ -165,6 +167,64 @@ def test_mistakes_end_in_one_line(script, arguments, text, folder):
     assert re.search(text.replace("{}", str(folder)), line), line
     assert not (folder / "new" / "checkpoints").exists()
     assert not (folder / "s").exists() and not (folder / "t").exists()
+
+
+def test_a_loss_that_is_not_finite_is_one_line(tmp_path):
+    done = run_here(
+        "cifar/train.py",
+        QUICK,
+        *(f"--config.{key}={value}" for key, value in TINY_FLAGS.items()),
+        "--config.optimizer.learning_rate=1e30",
+        f"--output_dir={tmp_path / 'run'}",
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("The loss is not finite at step ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_library_names_its_extra(tmp_path):
+    started = []
+    for script, name, *arguments in (
+        ("report.py", "jinja2", str(tmp_path)),
+        # While the flags are read, which needs the configuration.
+        ("cifar/train.py", "tensorflow", "--primary=nll"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.py").write_text("raise ImportError('gone')")
+        path = f"{tmp_path / name}:{ROOT}"
+        started.append(start(script, *arguments, PYTHONPATH=path))
+    for process in started:
+        _, errors = process.communicate()
+        assert process.returncode == 1
+        extra = "caltrain_tf[tensorflow,baselines]"
+        # TensorFlow's own lines may come before.
+        *_, last = errors.strip().splitlines()
+        assert last == f'gone. Run `pip install "{extra}"`.'
+        assert "Traceback" not in errors
+
+
+def test_an_interrupt_while_tensorflow_is_imported(tmp_path):
+    wait = "import time\nprint('now', flush=True)\ntime.sleep(600)\n"
+    (tmp_path / "tensorflow.py").write_text(wait)
+    path = f"{tmp_path}:{ROOT}"
+    with start("cifar/train.py", "--primary=nll", PYTHONPATH=path) as process:
+        assert process.stdout.readline() == "now\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == ""
+    assert process.returncode == 130
+
+
+def test_scripts_have_the_backend_that_they_need(tmp_path):
+    process = start(
+        "cifar/train.py",
+        QUICK,
+        *(f"--config.{key}={value}" for key, value in TINY_FLAGS.items()),
+        f"--output_dir={tmp_path / 'run'}",
+        KERAS_BACKEND="jax",
+    )
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
 
 
 def test_verbosity_shows_the_traceback():

@@ -16,9 +16,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 SCRIPTS = ROOT / "baselines"
 
 
-def start(script, *arguments, cwd=ROOT):
+def start(script, *arguments, cwd=ROOT, **variables):
     """Starts `python baselines/SCRIPT ARGUMENTS` as a user starts it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     # Set by our conftest.py; a user has it not.
     environment.pop("TF_CPP_MIN_LOG_LEVEL")
     return subprocess.Popen(

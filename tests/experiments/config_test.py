@@ -133,12 +133,12 @@ def test_tuned_settings_are_those_of_their_objective():
     ("tuned", "message"),
     [
         ({"nll": {"loss.betta": 1.0}}, "mean 'loss.beta'.*'loss.betta'"),
-        ({"nll": {"loss.beta": "high"}}, "'beta'.* high is of"),
+        ({"nll": {"loss.beta": "high"}}, "config.loss.beta: .* high is of"),
         ({"nll": {"loss": 1.0}}, "must be one of"),
     ],
 )
 def test_tuned_settings_that_do_not_fit(tuned, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises(ValueError, match=message):
         study_runs(load("cifar10"), ["nll"], [0], "folder", tuned)
 
 
@@ -179,5 +179,5 @@ def test_what_tuning_leaves_behind(tmp_path):
 
 def test_files_of_something_else(tmp_path):
     (tmp_path / "tuned.json").write_text("{")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="tuned.json is not JSON"):
         read_tuned(tmp_path / "tuned.json", "digits")

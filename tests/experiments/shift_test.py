@@ -106,6 +106,20 @@ def same(rows, others, atol=1e-5):
     np.testing.assert_allclose(rows["value"], others["value"], atol=atol)
 
 
+def test_networks_that_cannot_be_trained_here(data, measured):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = network()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.trainable = False
+    options = {"corruptions": ["contrast"], "severities": [1]}
+    rows = evaluate(data, model=model, **options)
+    kept = measured[0]
+    kept = kept[kept["corruption"].isin(["none", "contrast"])]
+    same(rows, kept[kept["severity"] < 5], atol=0.05)
+
+
 def naive_metrics(logits, labels):
     logits = logits.astype(float)
     logits -= logits.max(axis=1, keepdims=True)
@@ -266,6 +280,39 @@ def test_the_script_measures_runs(runs):
         path = os.path.join(folder, "predictions", "shot_noise_4.npz")
         logits, labels = prediction_files.load(path)
         assert logits.shape == (100, 10) and labels.shape == (100,)
+
+
+def test_the_script_reads_published_sets_and_may_keep_nothing(runs, tmp_path):
+    _, data, model = shift.load_run(runs / "seed0")
+    images, labels, _ = next(iter(data.eval_batches("test", 600)))
+    # Five severities, the third of which is the clean set in another order.
+    arrays = np.zeros((5, *images.shape), np.uint8)
+    arrays[2] = images[::-1]
+    np.save(tmp_path / "fog.npy", arrays.reshape(-1, *images.shape[1:]))
+    np.save(tmp_path / "labels.npy", np.tile(labels[::-1], 5))
+    run = tmp_path / "run"
+    shutil.copytree(runs / "seed0", run)
+
+    def measure(*arguments):
+        done = run_here(
+            "shift_benchmark.py",
+            f"--run_dir={run}",
+            "--corruptions=fog",
+            "--severities=3",
+            "--batch_size=128",
+            "--nokeep_predictions",
+            *arguments,
+        )
+        assert done.returncode == 0, done.stderr
+        assert not (run / "predictions" / "fog_3.npz").exists()
+        rows = pd.read_csv(run / "shift.csv").query("calibrator == 'none'")
+        rows = rows.pivot(index="metric", columns="severity", values="value")
+        return rows[0], rows[3]
+
+    clean, same_images = measure(f"--corrupted_dir={tmp_path}")
+    np.testing.assert_allclose(same_images, clean, atol=1e-4)
+    clean, foggy = measure("--generated")
+    assert foggy["nll"] > clean["nll"] + 0.01
 
 
 def test_runs_may_be_in_a_bucket(runs):
