@@ -18,7 +18,7 @@ from caltrain_tf.experiments import collect, figures, statistics
 # ----
 #
 # ``collect`` reads folders of runs, or the rows of an earlier report. Here it
-# reads the rows in the repository, of which one of the two settings is kept.
+# reads the rows in the repository, of which one of the three settings is kept.
 
 repository = pathlib.Path(ct.__file__).parents[1]
 rows = collect.collect(repository / "baselines" / "cifar" / "results")
