@@ -80,6 +80,46 @@ def test_without_the_older_keras_it_is_not_used(tmp_path, monkeypatch):
         assert adapter.Measurements().report(is_generated=True) == {}
 
 
+class Package:
+    """Answers as the real one does, with the number of examples as value."""
+
+    metrics = reports = property(lambda self: self)
+
+    def __init__(self):
+        self.measured = {}
+
+    def get(self, name, *_):
+        assert name in ("accuracy", "nll", "brier", "ece", "cifar10_variants")
+        return self
+
+    def add_batch(self, probs, label):
+        np.testing.assert_allclose(tf.reduce_sum(probs, axis=1), 1, atol=1e-5)
+        self.count = len(label)
+
+    def add_measurement(self, where, name, values):
+        self.measured[f"{where}/{name}"] = values[name]
+
+    def result(self):
+        return self.measured or {"any": self.count}
+
+
+def test_another_data_set_has_the_report_of_cifar10(monkeypatch):
+    monkeypatch.setattr(adapter, "_import", Package)
+    measurements = adapter.Measurements()
+    frame = fill(measurements, "cifar100", ("fog", "spatter"))
+    assert set(frame["metric"]) == {
+        *("accuracy", "nll", "brier", "ece", "caltrain_ece")
+    }
+    theirs = frame[frame["metric"] != "caltrain_ece"]
+    assert (theirs["value"] == 300).all()
+    keys = measurements.report(is_generated=False)
+    # The extra corruptions have no place in its reports.
+    assert len(keys) == 2 * 2 * 5
+    assert keys["cifar100/ece"] == 300
+    where = "cifar100_c(corruption_type='fog',severity=1)"
+    assert 0 < keys[f"{where}/caltrain_ece_ts"] < 1
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "dataset, names, is_generated",
