@@ -131,6 +131,12 @@ def run_training(train):
 
         config, folder = FLAGS.config, FLAGS.resume
         if folder is not None:
+            others = (*OBJECTIVE, "output_dir", "tuned", "init_from")
+            typed = [f"--{name}" for name in others if FLAGS[name].present]
+            overrides = config_flags.get_override_values(FLAGS["config"])
+            if typed := [*typed, *(f"--config.{key}" for key in overrides)]:
+                text = f"--resume has the settings of {folder}/config.json"
+                raise ValueError(f"{text}. Received also: {' '.join(typed)}")
             config = settings.load(folder)
         else:
             losses = FLAGS.primary, FLAGS.secondary, FLAGS.interleaved

@@ -132,6 +132,11 @@ def folder(tmp_path_factory):
             "`decay_epochs` must ascend",
         ),
         ("cifar/train.py", "--output_dir={}/run", "of another configuration"),
+        (
+            "cifar/train.py",
+            "--primary=nll --output_dir={}/x --resume={}/run",
+            "Received also: --primary --output_dir --config.model",
+        ),
         ("cifar/train.py", "--output_dir={}/file", "cannot be made"),
         (
             "cifar/train.py",
