@@ -4,11 +4,13 @@ Compare objectives over seeds
 
 A single run says little: seeds can differ as much as objectives do. This page
 turns the rows of a study, one per run, into means with standard errors, paired
-tests and figures. The rows are those of :doc:`our study </results>`; use
-``collect.collect("studies/cifar10")`` for your own.
+tests, effect sizes and figures. The rows are those of :doc:`our study of heads
+</results>`; use ``collect.collect("studies/cifar10")`` for your own.
 """
 
 import pathlib
+
+import pandas as pd
 
 import caltrain_tf as ct
 from caltrain_tf.experiments import collect, figures, statistics
@@ -18,11 +20,12 @@ from caltrain_tf.experiments import collect, figures, statistics
 # ----
 #
 # ``collect`` reads folders of runs, or the rows of an earlier report. Here it
-# reads the rows in the repository, of which one of the three settings is kept.
+# reads the rows in the repository, of which the setting with weight decay is
+# kept for the first tables.
 
 repository = pathlib.Path(ct.__file__).parents[1]
-rows = collect.collect(repository / "baselines" / "cifar" / "results")
-setting = "cifar10 wrn-10-1 train[:2000] 20 epochs batch 64"
+rows = collect.collect(repository / "baselines" / "cifar" / "heads")
+setting = rows.results["setting"].iloc[0]
 results = rows.results[rows.results["setting"] == setting]
 print(
     results[["objective", "seed", "accuracy", "ece", "ece_ts"]]
@@ -77,3 +80,28 @@ reliability = rows.reliability.query(
     "setting == @setting and calibrator == 'none'"
 )
 figures.accuracy_against_confidence(reliability)
+
+# %%
+# Effect sizes
+# ------------
+#
+# Cohen's d of each secondary loss, over all settings and primary losses,
+# without scaling, with temperature scaling and with ``AutoCalibration``.
+
+effects = pd.concat(
+    statistics.effect_sizes(rows.results, metric)
+    for metric in ("ece", "ece_ts", "ece_auto")
+)
+print(effects.pivot_table("d", "secondary", "metric", sort=False).round(2))
+
+# %%
+figures.effect_size_bars(effects[effects["metric"] != "ece_auto"])
+
+# %%
+# When does a secondary loss help?
+# --------------------------------
+#
+# A point is a run: the change of its test error against the error of the
+# primary loss alone on its training images.
+
+figures.gains_by_training_gap(statistics.gains(rows.results))
