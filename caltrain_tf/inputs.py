@@ -539,17 +539,20 @@ def read(
     if from_logits and checks.are_probabilities(probs[:1000]):
         is_probs = name != "logits"
         checks.warn(_PROBABILITIES.format(name) if is_probs else _LOGITS)
-    if labels is None and ignore_class is None and not needs_labels:
-        ids, counts = np.zeros(len(probs), np.int64), np.ones(len(probs), bool)
-    else:
-        ids, counts = _read_labels(labels, shape, probs.shape[1], ignore_class)
-    weight = None
+    weight, counts = None, np.ones(len(probs), bool)
     if sample_weight is not None:
         weight = checks.as_array("sample_weight", sample_weight)
         weight = flatten_weight(np, "sample_weight", weight, shape)
         valid = _are_weights(weight)
         _require_now(valid, _WEIGHTS, "sample_weight", weight, shape)
-        counts = counts & (weight > 0)
+        counts = weight > 0
+    if labels is None and ignore_class is None and not needs_labels:
+        ids = np.zeros(len(probs), np.int64)
+    else:
+        ids, counts = _read_labels(
+            labels, shape, probs.shape[1], ignore_class, counts
+        )
+    if weight is not None:
         weight = weight[counts].astype(np.float64)
         weight = None if np.all(weight == 1) else weight
     if not counts.any() and not may_be_empty:
@@ -667,16 +670,18 @@ def shift_logits(logits):
     return np.maximum(shifted, LOWEST_LOGIT, out=shifted)
 
 
-def _read_labels(labels, shape, num_classes, ignore_class):
-    """Class ids `(n,)`, and whether each counts, `(n,)`."""
+def _read_labels(labels, shape, num_classes, ignore_class, counts):
+    """Class ids `(n,)`, and which of those that `counts` count, `(n,)`."""
     labels = checks.as_array("labels", labels)
     labels = _flatten_labels(
         np, "labels", labels, shape, num_classes, ignore_class
     )
-    counts = np.ones(len(labels), bool)
     if ignore_class is not None:
-        counts = labels != ignore_class
-        labels = np.where(counts, labels, 0)
+        counts = counts & (labels != ignore_class)
+    if not counts.all():  # The others may hold anything.
+        is_row = labels.ndim == 2
+        valid = np.eye(1, num_classes) if is_row else 0
+        labels = np.where(counts[:, None] if is_row else counts, labels, valid)
     if labels.ndim == 1:
         num_classes = max(num_classes, 2)
         expected = f"class ids from 0 to {num_classes - 1}"

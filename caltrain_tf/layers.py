@@ -103,6 +103,7 @@ class Affine(CalibrationLayer):
         log_probabilities: Whether to apply `log_softmax` to the logits first.
         temperature: Number that the logits are divided by before `log_softmax`.
         centred: Whether to subtract the mean over the classes after it.
+        lowest: Log-probabilities below it are raised to it before that.
         **kwargs: Arguments of `CalibrationLayer`.
     """
 
@@ -113,6 +114,7 @@ class Affine(CalibrationLayer):
         log_probabilities=False,
         temperature=1.0,
         centred=False,
+        lowest=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -121,6 +123,7 @@ class Affine(CalibrationLayer):
         self.log_probabilities = log_probabilities
         self.temperature = float(temperature)
         self.centred = bool(centred)
+        self.lowest = lowest
         shape = (num_classes,) * (2 if kind == "matrix" else 1)
         self.scale = self.add_weight(shape, "zeros", name="scale")
         self.bias = self.add_weight((num_classes,), "zeros", name="bias")
@@ -129,6 +132,8 @@ class Affine(CalibrationLayer):
         logits = logits / self.temperature
         if self.log_probabilities:
             logits = ops.log_softmax(logits, axis=-1)
+        if self.lowest is not None:
+            logits = ops.maximum(logits, self.lowest)
         if self.centred:
             logits = logits - ops.mean(logits, axis=-1, keepdims=True)
         if self.kind == "matrix":

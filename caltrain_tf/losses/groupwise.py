@@ -19,7 +19,9 @@ class Groupwise(base.Loss):
     group id, from 0. In `CompositeLoss("focal", Groupwise("sb_ece", 3))` the
     whole loss takes such labels, and the primary loss gets the class ids. Its
     `part_metrics()` take such labels too; other compiled metrics, such as
-    accuracy, have to select the first column themselves.
+    accuracy, have to select the first column themselves. `class_weight` of
+    `fit` does not work with such labels, which Keras takes for one-hot rows:
+    pass `sample_weight`.
 
     Args:
         loss: As in `CompositeLoss`; callables and losses of Keras must return a

@@ -81,7 +81,9 @@ def score_decomposition(
 
     smallest = scores.SMALLEST_PROBABILITY
     total = mean_score(np.clip(confidence, smallest, 1 - smallest))
-    curve = IsotonicRegression().fit(confidence, hits, weight)
+    # It takes values closer than 1e-15 for one, and the largest for outside.
+    curve = IsotonicRegression(out_of_bounds="clip")
+    curve.fit(confidence, hits, weight)
     best = mean_score(curve.predict(confidence))
     uncertainty = mean_score(np.full(len(hits), scores.mean(hits, weight)))
     return ScoreDecomposition(

@@ -13,6 +13,8 @@ from sklearn.isotonic import IsotonicRegression
 from caltrain_tf import checks, layers
 from caltrain_tf.posthoc import base
 
+# Log-odds larger than that many times those of a positive example say no more.
+MASKED = 1e4
 # A fit with a smaller mean loss separates the labels; there is no best one.
 SEPARATED = 1e-6
 
@@ -27,10 +29,14 @@ class BinaryCalibrator(base.Calibrator):
     def _fit(self, logits, labels, weights):
         odds = log_odds(logits.astype(np.float64))
         classes = range(odds.shape[1]) if odds.shape[1] > 1 else [1]
-        curves = [
-            self._fit_curve(z, labels == k, weights)
-            for k, z in zip(classes, odds.T, strict=True)
-        ]
+        curves = []
+        for k, z in zip(classes, odds.T, strict=True):
+            positive = labels == k
+            # A masked class, with a logit such as -1e30, is never the label.
+            if positive.any():
+                bound = MASKED * max(np.median(np.abs(z[positive])), 1.0)
+                z = np.clip(z, -bound, bound)
+            curves.append(self._fit_curve(z, positive, weights))
         parameters = zip(*curves, strict=True)
         for name, values in zip(self.fitted_names, parameters, strict=True):
             setattr(self, name, _stack(values))

@@ -235,3 +235,13 @@ def test_wrong_kinds_are_named(data):
     with pytest.raises((ValueError, TypeError)) as caught:
         call_of(kind)(**{parameter: value})
     assert f"`{parameter}`" in str(caught.value)
+
+
+@pytest.mark.parametrize("label", [-1, 7, np.nan])
+def test_labels_of_weight_0_may_be_anything(label):
+    probs = [[0.9, 0.1], [0.2, 0.8], [np.nan, np.nan]]
+    weights = [1, 1, 0]
+    value = metrics.brier_score(probs, [0, 1, label], sample_weight=weights)
+    assert value == metrics.brier_score(probs[:2], [0, 1])
+    rows = [[1, 0], [0, 1], [label, label]]
+    assert value == metrics.brier_score(probs, rows, sample_weight=weights)

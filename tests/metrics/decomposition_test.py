@@ -194,3 +194,15 @@ def test_wrong_options(options, message):
         ct.metrics.calibration_test([0.5, 0.5], [0, 1], **options)
     with pytest.raises(ValueError, match="`score` must be one of"):
         ct.metrics.score_decomposition([0.5, 0.5], [0, 1], "ece")
+
+
+@pytest.mark.parametrize("score", ["brier", "nll"])
+def test_saturated_probabilities(score):
+    logits = np.array([-2.0, 1.0, 36.0, 40.0], "float32")
+    parts = ct.metrics.score_decomposition(
+        logits, [0, 1, 0, 1], score, from_logits=True
+    )
+    assert np.isfinite(parts).all()
+    # One step up to the last two, half of which are right.
+    total = parts.miscalibration - parts.discrimination + parts.uncertainty
+    assert parts.score == pytest.approx(total)

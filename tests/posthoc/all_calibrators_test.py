@@ -338,3 +338,33 @@ def test_a_fit_for_other_classes_is_an_error(fitted, name):
     dataset = tf.data.Dataset.from_tensor_slices(np.zeros((2, 4))).batch(1)
     with pytest.raises(ValueError, match="`as_layer.*over a dataset"):
         fitted(name).transform(dataset)
+
+
+@pytest.mark.parametrize("largest", [1e9, 1e30])
+@pytest.mark.parametrize(
+    "name", ["PlattScaling", "BetaCalibration", "StructuredMatrixScaling"]
+)
+def test_masked_classes_do_not_spoil_the_fit(name, largest):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(1500, 4))
+    masked = rng.random(logits.shape) < 0.2
+    masked[:, 0] = False
+    true = np.where(masked, -np.inf, logits * [1, 0.4, 1, 2] + [1, 0, -1, 0])
+    labels = (true + rng.gumbel(size=true.shape)).argmax(axis=1)
+    losses = []
+    for value in (-50.0, -largest):
+        here = np.where(masked, value, logits)
+        calibrator = getattr(ct.posthoc, name)().fit(here, labels)
+        outputs = calibrator.transform(here)
+        np.testing.assert_allclose(
+            keras.ops.softmax(calibrator.as_layer()(here)),
+            keras.ops.softmax(outputs.astype("float32")),
+            atol=1e-5,
+        )
+        losses.append(
+            ct.metrics.negative_log_likelihood(
+                outputs, labels, from_logits=True
+            )
+        )
+    # 0.2 with temperature scaling.
+    assert losses[1] == pytest.approx(losses[0], abs=0.02)
