@@ -107,6 +107,8 @@ def main(_):
         splits, from_probs = read_outputs(FLAGS.outputs)
         folder = files.as_path(FLAGS.outputs).with_suffix("")
     folder = files.as_path(FLAGS.output_dir or folder)
+    if (folder / "config.json").exists():
+        raise ValueError(f"--output_dir={folder} is a run, with other files.")
     found = ct.diagnose(*splits["test"], from_logits=not from_probs)
     calibrator = ct.posthoc.AutoCalibration(from_probs=from_probs)
     calibrator.fit(*splits["calibration"])

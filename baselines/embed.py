@@ -32,10 +32,9 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("data", "cifar10", "Data set; see `ct.data.get`.")
 flags.DEFINE_string("output_dir", None, "Folder of embeddings.", required=True)
-flags.DEFINE_integer(
-    "image_size", 224, "Image size for `folder:` and `keras.applications`."
-)
-flags.DEFINE_integer("batch_size", 100, "Batch size.")
+text = "Image size for `folder:` and `keras.applications`."
+flags.DEFINE_integer("image_size", 224, text, lower_bound=1)
+flags.DEFINE_integer("batch_size", 100, "Batch size.", lower_bound=1)
 # What all embeddings of a folder have in common, and all corrupted ones.
 SETTINGS = {
     "clean": ("model", "data", "image_size"),
@@ -67,16 +66,19 @@ def main(_):
     missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
     settings = checked_settings(folder / "embeddings.json")
     embed = load(FLAGS.model) if missing else None
-    files.write_text(folder / "embeddings.json", json.dumps(settings, indent=2))
     for name in missing:
         x, y = embeddings(embed, *sets[name], name)
+        text = json.dumps(settings, indent=2) + "\n"
+        files.write_text(folder / "embeddings.json", text)
         files.write_npz(folder / f"{name}.npz", x=x, y=y)
     print(f"{len(sets)} sets in {folder}, {len(missing)} of them new")
 
 
 def checked_settings(path):
     """Returns the settings of the folder's embeddings, unless these differ."""
-    settings = json.loads(path.read_text()) if path.exists() else {}
+    from caltrain_tf import files
+
+    settings = files.read_json(path) if path.exists() else {}
     kinds = ["clean"] if FLAGS.corruptions == ["none"] else SETTINGS
     for kind in kinds:
         new = {name: FLAGS[name].value for name in SETTINGS[kind]}
@@ -84,9 +86,9 @@ def checked_settings(path):
             new["model"] = os.path.abspath(FLAGS.model)
         old = settings.setdefault(kind, new)
         differing = [
-            f"{name}={old[name]} there, {new[name]} here"
+            f"{name}={old.get(name)} there, {new[name]} here"
             for name in new
-            if old[name] != new[name]
+            if old.get(name) != new[name]
         ]
         if differing:
             raise ValueError(

@@ -155,14 +155,22 @@ def run_training(train):
     run(main)
 
 
+# Some of ml_collections' errors hold another one.
+_WRONG = flags.Error, OSError, AttributeError, KeyError, SyntaxError
+
+
 def _parse(argv):
     """Parses flags, and loads the default configuration if none is given."""
     try:
         argv = FLAGS(argv, known_only=True)
         if "config" in FLAGS and not FLAGS["config"].present:
             FLAGS["config"].parse(FLAGS["config"].file)
-        return FLAGS(argv)
-    except (flags.Error, OSError, AttributeError, KeyError) as error:
-        # Some of ml_collections' errors hold another one.
+        argv = FLAGS(argv)
+        # Of a variable of the shell that is not set.
+        for name, value in FLAGS.flag_values_dict().items():
+            if FLAGS[name].present and value in ("", []):
+                raise flags.Error(f"--{name} must not be empty.")
+        return argv
+    except _WRONG as error:
         text = " ".join(str(error.args[0]).replace("\\n", " ").split())
         sys.exit(f"Flags: {text} Pass --helpshort to list them.")

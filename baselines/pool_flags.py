@@ -13,7 +13,8 @@ flags.disclaim_key_flags()
 def define():
     """Defines the flags."""
     flags.define("tpu", "num_gpus")
-    flags.DEFINE_integer("parallel", 1, "Runs at a time, without --ray.")
+    text = "Runs at a time, without --ray."
+    flags.DEFINE_integer("parallel", 1, text, lower_bound=1)
     flags.DEFINE_string(
         "ray",
         None,

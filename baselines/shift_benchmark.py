@@ -18,7 +18,8 @@ shift_flags.define()
 flags.define(*flags.DEVICES)
 FLAGS = flags.FLAGS
 flags.DEFINE_list("run_dir", None, "Runs, or folders of runs.", required=True)
-flags.DEFINE_integer("batch_size", 256, "Batch size of the evaluation.")
+text = "Batch size of the evaluation."
+flags.DEFINE_integer("batch_size", 256, text, lower_bound=1)
 flags.DEFINE_bool(
     "keep_predictions",
     True,
@@ -30,29 +31,31 @@ flags.DEFINE_bool(
 def main(_):
     """Evaluates each run."""
     from caltrain_tf import training
-    from caltrain_tf.experiments import robustness_metrics, shift
+    from caltrain_tf.experiments import experiment, robustness_metrics, shift
 
     strategy = flags.strategy()
     for run_dir in shift.find_runs(FLAGS.run_dir):
         config, data, model = shift.load_run(run_dir, FLAGS.data_dir, strategy)
         sets, names, severities = shift_flags.sets(data)
         report = robustness_metrics.Measurements()
-        rows = shift.evaluate(
-            model,
-            data,
-            sets=sets,
-            corruptions=names,
-            severities=severities,
-            batch_size=FLAGS.batch_size,
-            num_examples=FLAGS.num_examples,
-            predictions_dir=os.path.join(run_dir, "predictions"),
-            keep_predictions=FLAGS.keep_predictions,
-            report=report,
-            strategy=strategy,
-            verbose=True,
-        )
-        if training.is_chief(strategy):
-            shift.write(run_dir, config, rows, report, sets)
+        # One process at a time; another one waits.
+        with experiment.open_folder(run_dir, config, strategy, wait=True):
+            rows = shift.evaluate(
+                model,
+                data,
+                sets=sets,
+                corruptions=names,
+                severities=severities,
+                batch_size=FLAGS.batch_size,
+                num_examples=FLAGS.num_examples,
+                predictions_dir=os.path.join(run_dir, "predictions"),
+                keep_predictions=FLAGS.keep_predictions,
+                report=report,
+                strategy=strategy,
+                verbose=True,
+            )
+            if training.is_chief(strategy):
+                shift.write(run_dir, config, rows, report, sets)
         print(f"\n{run_dir}\ncorrupted sets: {sets.source}")
         print(shift.severity_table(rows))
 

@@ -48,6 +48,8 @@ def main(_):
         if key in varied:
             text = f"--config.{key} varies in a study: --objectives, --seeds."
             raise ValueError(text)
+    if FLAGS.shift_flags and not FLAGS.shift:
+        raise ValueError("--shift_flags needs --shift.")
     config, tuned = FLAGS.config, {}
     objectives = settings.expand_objectives(FLAGS.objectives, config.data.name)
     if FLAGS.tuned is not None:

@@ -1,6 +1,7 @@
 """Paths and atomic writes, on a disk or in a bucket (`gs://...`)."""
 
 import io
+import json
 import os
 
 import numpy as np
@@ -48,6 +49,17 @@ def write_bytes(path, content):
 def write_text(path, text):
     """Writes a text in UTF-8, as `write_bytes` does."""
     write_bytes(path, text.encode())
+
+
+def read_json(path):
+    """Returns the dictionary of a JSON file."""
+    try:
+        content = json.loads(as_path(path).read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a dictionary. Received: {content}")
+    return content
 
 
 def read_npz(path, name="`path`"):

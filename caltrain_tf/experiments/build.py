@@ -87,7 +87,14 @@ def model(config, dataset, init_from=None):
     if uncertainty_baselines.is_checkpoint(init_from):
         uncertainty_baselines.load_weights(inner, init_from)
     elif init_from is not None:
-        network.set_weights(models.load(init_from).get_weights())
+        weights = models.load(init_from).get_weights()
+        try:
+            network.set_weights(weights)
+        except ValueError as error:
+            raise ValueError(
+                "--init_from must hold the weights of the network. "
+                f"Received: {init_from}, where {error}"
+            ) from error
     return network
 
 

@@ -1,6 +1,7 @@
 """Collects the rows of a report from runs, or from a folder of CSV files."""
 
 import collections
+import gzip
 import io
 import itertools
 import json
@@ -63,7 +64,7 @@ def collect(paths, calibrators=()):
                     frames[name].append(_read_csv(path))
             continue
         try:
-            config = json.loads((folder / "config.json").read_text())
+            config = files.read_json(folder / "config.json")
             runs.append((config, _read_run(folder, config, calibrators)))
         except (KeyError, OSError, ValueError) as error:
             checks.warn(f"{os.fspath(folder)} is left out: {error}")
@@ -93,9 +94,13 @@ def write_rows(rows, folder):
 
 def _read_csv(path):
     texts = ("secondary", "hyperparameters")
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    if not content.endswith(b"\n"):
+        raise ValueError(f"{path} is cut off")
     frame = pd.read_csv(
-        io.BytesIO(path.read_bytes()),
-        compression="gzip" if path.suffix == ".gz" else None,
+        io.BytesIO(content),
         dtype=dict.fromkeys(texts, object),
         # Of all versions of pandas, this one reads numbers to the last bit.
         engine="python",
@@ -117,7 +122,7 @@ def _find_folders(path):
 
 def _read_run(folder, config, calibrators):
     """Returns the frames of a run by name; parts that it lacks are absent."""
-    results = json.loads((folder / "results.json").read_text())
+    results = files.read_json(folder / "results.json")
     run = {"objective": settings.objective(config), "seed": config["seed"]}
     result = {
         **run,
@@ -143,7 +148,7 @@ def _read_run(folder, config, calibrators):
                 result[f"{key}_{name}"] = value
     if (folder / "shift.csv").exists():
         frames["shift"] = _read_csv(folder / "shift.csv").assign(**run)
-        about = json.loads((predictions / "shift.json").read_text())
+        about = files.read_json(predictions / "shift.json")
         result["shift_examples"] = about["num_examples"]
     return {"results": pd.DataFrame([result]), **frames}
 

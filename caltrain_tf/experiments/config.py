@@ -1,7 +1,6 @@
 """All settings of a run, names of objectives, and tuned settings."""
 
 import copy
-import json
 import os
 
 from ml_collections import config_dict
@@ -13,6 +12,7 @@ INTERLEAVED = "-interleaved"
 BEST = "best.json"
 # Settings that are counts, and their smallest values.
 _COUNTS = {
+    "seed": 0,
     "batch_size": 1,
     "accumulate_steps": 1,
     "epochs": 0,
@@ -102,8 +102,11 @@ def get_config():
 
 def load(folder):
     """Returns the configuration of a run's folder."""
-    text = (files.as_path(folder) / "config.json").read_text()
-    return config_dict.ConfigDict(json.loads(text))
+    path = files.as_path(folder) / "config.json"
+    config = files.read_json(path)
+    if "loss" not in config:
+        raise ValueError(f"{path} must be that of a run. Received: {config}")
+    return config_dict.ConfigDict(config)
 
 
 def find(path, *names):
@@ -124,8 +127,10 @@ def check(config):
             "--config.accumulate_steps. Received: "
             f"{config.batch_size} and {config.accumulate_steps}"
         )
-    l2 = config.optimizer.l2
-    checks.number("--config.optimizer.l2", l2, low=0, closed=True)
+    recipe = config.optimizer
+    checks.number("--config.optimizer.l2", recipe.l2, low=0, closed=True)
+    name = "--config.optimizer.reference_batch_size"
+    checks.count(name, recipe.reference_batch_size)
     if config.interleaved.enabled and config.loss.secondary is None:
         raise ValueError("--interleaved needs --secondary, such as sb_ece.")
     if config.best is not None:
@@ -200,14 +205,13 @@ def read_tuned(path, data):
         )
     tuned = {}
     for file in paths:
-        try:
-            best = json.loads(file.read_text())
-        except ValueError as error:
-            raise ValueError(f"--tuned: {file} is not JSON: {error}") from error
+        best = files.read_json(file)
         if "overrides" in best:
-            if data != best["data"]:
+            if data != best.get("data"):
                 raise ValueError(f"--tuned must be of {data!r}: {file} is not")
             best = {best["objective"]: best["overrides"]}
+        if not all(isinstance(settings, dict) for settings in best.values()):
+            raise ValueError(f"--tuned: {file} must hold settings by objective")
         if twice := sorted(tuned.keys() & best):
             raise ValueError(f"--tuned: {twice[0]} again in {file}")
         tuned |= best

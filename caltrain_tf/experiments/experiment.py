@@ -1,6 +1,7 @@
 """The files of a run: what is read before training and written after it."""
 
 import json
+import shlex
 import tempfile
 
 import tensorflow as tf
@@ -14,15 +15,18 @@ from caltrain_tf.training import run_folder
 
 def finished(folder, config):
     """Returns the results of a run if it is finished, or None."""
+    results = read_results(folder)
     if (files.as_path(folder) / "config.json").exists():
         run_folder.check_config(folder, config.to_dict())
-    return read_results(folder)
+    elif results is not None:
+        raise ValueError(f"{folder} has results.json, but no config.json")
+    return results
 
 
 def read_results(folder):
     """Returns the contents of a run's `results.json`, or None if missing."""
     path = files.as_path(folder) / "results.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    return files.read_json(path) if path.exists() else None
 
 
 def open_folder(folder, config, strategy, wait=False):
@@ -89,6 +93,7 @@ def print_results(config, folder, results):
     """Prints the results of a run and what to do with it next."""
     print(f"\n{objective(config)} on {config.data.name}, test split")
     print(measures.results_table(results))
+    folder = shlex.quote(folder)
     print(
         f"\nEverything is in {folder}. Under shift, and as a page:\n"
         f"  python baselines/shift_benchmark.py --run_dir={folder}\n"

@@ -17,4 +17,6 @@ def save(path, logits, labels):
 def load(path):
     """Returns the `(logits, labels)` that `save` has written."""
     arrays = files.read_npz(path)
+    if not {"logits", "labels"} <= arrays.keys():
+        raise ValueError(f"{path} must hold logits and labels")
     return arrays["logits"], arrays["labels"]

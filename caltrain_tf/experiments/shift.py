@@ -114,9 +114,11 @@ def evaluate(
 
     def predictions(name, make_input, size=None, keep=True):
         path = folder / f"{name}.npz"
-        if reads:  # Missing or damaged files are computed.
+        if reads:  # Missing, damaged and shorter files are computed.
             with contextlib.suppress(FileNotFoundError, ValueError):
-                return prediction_files.load(path)
+                logits, labels = prediction_files.load(path)
+                if len(labels) >= (size or 0):
+                    return logits[:size], labels[:size]
         source = make_input(batch_size)
         if size is not None:
             source = build.first(source, -(-size // batch_size))
@@ -144,13 +146,13 @@ def evaluate(
 
 
 def _keep_only(folder, about):
-    """Removes stored predictions unless `shift.json` says the same of them."""
+    """Removes predictions for sets of another source than `shift.json` says."""
     path = folder / "shift.json"
-    stored = json.loads(path.read_text()) if path.exists() else {}
-    if not about.items() <= stored.items():
+    stored = files.read_json(path) if path.exists() else {}
+    if stored.get("source") != about["source"]:
         for file in list(folder.glob("*_[1-5].npz")):
             file.unlink()
-        files.write_text(path, json.dumps(about, indent=1) + "\n")
+    files.write_text(path, json.dumps(about, indent=1) + "\n")
 
 
 def measure(where, logits, labels, calibrators, report=None):

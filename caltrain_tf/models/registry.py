@@ -67,6 +67,8 @@ def load(path):
         return keras.saving.load_model(os.fspath(path), compile=False)
     except (OSError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
+        if os.path.isfile(path):  # Keras says that it is not found.
+            reason = f"the file is there, but damaged ({reason})"
         raise ValueError(
             f"The network cannot be loaded: {reason}. Received: {path}"
         ) from error

@@ -22,7 +22,10 @@ class MetricsLog:
         self.rows = []
         if path is not None and self.path.exists():
             lines = self.path.read_text().splitlines()
-            self.rows = list(map(json.loads, lines))
+            try:
+                self.rows = list(map(json.loads, lines))
+            except ValueError as error:
+                raise ValueError(f"{path} is damaged: {error}") from error
 
     def rewind(self, step):
         """Removes the rows after a step."""

@@ -57,7 +57,7 @@ class RunFolder(contextlib.ExitStack):
 
 def check_config(path, config):
     """Raises if a run has another configuration, and names the keys."""
-    there = json.loads((files.as_path(path) / "config.json").read_text())
+    there = files.read_json(files.as_path(path) / "config.json")
     old, new = (
         {key: json.dumps(value) for key, value in flatten(each).items()}
         for each in (there, _as_json_types(config))

@@ -102,6 +102,10 @@ def folder(tmp_path_factory):
     (path / "run").mkdir()
     (path / "run" / "config.json").write_text("{}")
     (path / "file").write_text("no arrays")
+    (path / "list.json").write_text("[1]")
+    (path / "flat.json").write_text('{"nll": 3}')
+    (path / "lost").mkdir()
+    (path / "lost" / "results.json").write_text('{"accuracy": 0.5}')
     return path
 
 
@@ -151,6 +155,21 @@ def folder(tmp_path_factory):
         ("study.py", "--seeds=a --output_dir={}/s", "--seeds=a"),
         ("study.py", "--tuned={}/no --output_dir={}/s", "--tuned must be a"),
         ("study.py", "--run_resources=4 --output_dir={}/s", "run_resources=4"),
+        ("study.py", "--parallel=0 --output_dir={}/s", "positive integer"),
+        ("study.py", "--shift_flags=-x --output_dir={}/s", "needs --shift"),
+        ("study.py", "--seeds=0,-1 --output_dir={}/s", "`--config.seed` must"),
+        ("study.py", "--output_dir=", "--output_dir must not be empty"),
+        ("cifar/train.py", "--output_dir={}/lost", "but no config.json"),
+        ("cifar/train.py", "--tuned={}/list.json", "must hold a dictionary"),
+        ("cifar/train.py", "--tuned={}/flat.json", "settings by objective"),
+        ("cifar/train.py", "--config={}/file", "invalid syntax"),
+        (
+            "cifar/train.py",
+            "--config.optimizer.reference_batch_size=0",
+            "reference_batch_size",
+        ),
+        ("shift_benchmark.py", "--run_dir=", "--run_dir must not be empty"),
+        ("shift_benchmark.py", "--run_dir={} --batch_size=0", "positive int"),
         ("shift_benchmark.py", "--run_dir={}", "must be the folder"),
         ("shift_benchmark.py", "--run_dir={} --severities=x", "--severities"),
         ("shift_benchmark.py", "--run_dir={} --num_examples=0", "positive int"),
@@ -235,6 +254,13 @@ def test_scripts_have_the_backend_that_they_need(tmp_path):
 def test_verbosity_shows_the_traceback():
     with pytest.raises(ValueError, match="`primary` must be one of"):
         run_here("cifar/train.py", QUICK, "--primary=focl", "--verbosity=1")
+
+
+def test_a_folder_that_is_no_run_is_not_resumed(folder):
+    done = run_here("cifar/train.py", f"--resume={folder / 'run'}")
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert "run/config.json must be that of a run" in line
 
 
 def test_what_to_do_after_a_training(trained):

@@ -179,5 +179,5 @@ def test_what_tuning_leaves_behind(tmp_path):
 
 def test_files_of_something_else(tmp_path):
     (tmp_path / "tuned.json").write_text("{")
-    with pytest.raises(ValueError, match="tuned.json is not JSON"):
+    with pytest.raises(ValueError, match="tuned.json is damaged"):
         read_tuned(tmp_path / "tuned.json", "digits")

@@ -210,6 +210,23 @@ def test_predictions_of_something_else_are_dropped(data, tmp_path):
     assert not (tmp_path / "fog_1.npz").exists()
 
 
+def test_a_look_at_few_examples_keeps_the_others(data, tmp_path):
+    options = {"corruptions": ["contrast", "snow"], "severities": [1]}
+    rows = evaluate(data, tmp_path, **options)
+    sets = Counted(data)
+    look = {"corruptions": ["contrast"], "severities": [1], "num_examples": 20}
+    few = evaluate(data, tmp_path, sets=sets, **look)
+    assert sets.made == [] and not few["value"].equals(rows["value"])
+    same(few, evaluate(data, **look))
+    same(evaluate(data, tmp_path, sets=sets, **options), rows)
+    assert sets.made == []
+    # What was stored of few examples is computed for more.
+    (tmp_path / "contrast_1.npz").unlink()
+    evaluate(data, tmp_path, sets=sets, **look)
+    same(evaluate(data, tmp_path, sets=sets, **options), rows)
+    assert sets.made == ["contrast_1", "contrast_1"]
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
