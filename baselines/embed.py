@@ -65,7 +65,7 @@ def main(_):
             sets["{}_{}".format(*where)] = batches, size
     missing = [n for n in sets if not (folder / f"{n}.npz").exists()]
     settings = checked_settings(folder / "embeddings.json")
-    embed = load(FLAGS.model) if missing else None
+    embed = load(FLAGS.model, data.image_shape) if missing else None
     for name in missing:
         x, y = embeddings(embed, *sets[name], name)
         text = json.dumps(settings, indent=2) + "\n"
@@ -98,7 +98,7 @@ def checked_settings(path):
     return settings
 
 
-def load(name):
+def load(name, shape):
     """Returns a compiled function from pixels of 0 to 255 to embeddings."""
     import keras
     import tensorflow as tf
@@ -106,7 +106,7 @@ def load(name):
     if name.endswith(".keras"):
         from caltrain_tf import models
 
-        model, prepare = models.load(name), tf.identity
+        model, prepare = models.get(name, input_shape=shape), tf.identity
     else:
         modules = filter(inspect.ismodule, vars(keras.applications).values())
         module = next((m for m in modules if hasattr(m, name)), None)

@@ -42,6 +42,12 @@ def folder(tmp_path_factory):
     clean = [*options[:3], "--corruptions=none"]
     done = scripts.run_here("embed.py", "--model=none.keras", *clean[1:])
     assert done.returncode == 1 and "none.keras" in done.stderr
+    small = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
+    small.save(folder / "small.keras")
+    done = scripts.run_here(
+        "embed.py", f"--model={folder}/small.keras", *clean[1:]
+    )
+    assert "must have input_shape=(32, 32, 3)" in done.stderr
     # A folder that nothing was written to is free.
     out = run("embed.py", *clean)
     assert "3 sets" in out and "3 of them new" in out

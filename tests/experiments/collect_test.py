@@ -137,6 +137,20 @@ def test_what_is_not_whole_is_left_out_and_named(runs, tmp_path):
     assert set(collected.reliability["objective"]) == {"nll+mmce"}
 
 
+def test_rows_that_are_cut_off_are_not_believed(runs, tmp_path):
+    folder = tmp_path / "runs"
+    shutil.copytree(runs, folder)
+    path = folder / "nll/seed1/shift.csv"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.warns(UserWarning, match="seed1 is left out: .*shift.csv is"):
+        collected = collect.collect(folder)
+    collect.write_rows(collected, tmp_path / "rows")
+    path = tmp_path / "rows" / "results.csv"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match="results.csv is cut off"):
+        collect.collect(tmp_path / "rows")
+
+
 def test_runs_may_be_in_a_bucket(runs, rows):
     bucket = files.as_path("ram://report/runs")
     for path in runs.rglob("*.*"):
