@@ -31,9 +31,9 @@ def read_results(folder):
 
 def open_folder(folder, config, strategy, wait=False):
     """Returns the `RunFolder` of a run, maybe after another process."""
-    if wait:
-        run_folder.wait_until_free(folder)
     chief = training.is_chief(strategy)
+    if wait and chief:  # The others would wait for the chief itself.
+        run_folder.wait_until_free(folder)
     return run_folder.RunFolder(folder, config.to_dict(), chief)
 
 

@@ -5,6 +5,7 @@ import time
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -217,3 +218,20 @@ def test_two_workers_print_what_one_process_finds(small, tmp_path):
     again = run_here("cifar/train.py", *command[1:])
     assert again.returncode == 0 and tables[0] in again.stdout
     assert read(tmp_path / "two")["best_epoch"] >= 1
+    # Under shift, too: the second worker does not wait for the first one.
+    command = (
+        "shift_benchmark.py",
+        f"--run_dir={tmp_path / 'two'}",
+        "--corruptions=contrast",
+        "--severities=2",
+        "--num_examples=50",
+        "--nokeep_predictions",
+    )
+    script = f"baselines/{command[0]}"
+    workers = start_workers(script, *command[1:], "--multi_worker")
+    codes, written = ends(workers)
+    assert codes == [0, 0], written
+    rows = pd.read_csv(tmp_path / "two" / "shift.csv")
+    assert run_here(*command).returncode == 0
+    again = pd.read_csv(tmp_path / "two" / "shift.csv")
+    np.testing.assert_allclose(rows["value"], again["value"], atol=1e-4)
