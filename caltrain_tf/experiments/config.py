@@ -131,6 +131,9 @@ def check(config):
     checks.number("--config.optimizer.l2", recipe.l2, low=0, closed=True)
     name = "--config.optimizer.reference_batch_size"
     checks.count(name, recipe.reference_batch_size)
+    for epoch in recipe.decay_epochs:
+        name = "--config.optimizer.decay_epochs"
+        checks.number(name, epoch, low=0, closed=True)
     if config.interleaved.enabled and config.loss.secondary is None:
         raise ValueError("--interleaved needs --secondary, such as sb_ece.")
     if config.best is not None:

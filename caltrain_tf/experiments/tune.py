@@ -61,7 +61,11 @@ def search_space(config, data_dir=None):
     for name, key in keys.items():
         default = settings.flatten(config)[key]
         kind = float if isinstance(default, float) else lambda value: value
-        values = tuple(dict.fromkeys(map(kind, search.get(name, ()))))
+        try:
+            values = tuple(dict.fromkeys(map(kind, search.get(name, ()))))
+        except (TypeError, ValueError) as error:
+            text = f"--config.search.{name} must hold numbers: {error}"
+            raise ValueError(text) from error
         if values:
             start = values[0] if default is None else default
             space.append(Parameter(name, key, values, start))

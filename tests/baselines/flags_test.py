@@ -168,6 +168,16 @@ def folder(tmp_path_factory):
             "--config.optimizer.reference_batch_size=0",
             "reference_batch_size",
         ),
+        (
+            "cifar/train.py",
+            "--config.optimizer.decay_epochs=('a',)",
+            "decay_epochs` must be a finite number",
+        ),
+        (
+            "tune.py",
+            "--primary=nll --config.search.l2=a --output_dir={}/s",
+            "--config.search.l2 must hold numbers",
+        ),
         ("shift_benchmark.py", "--run_dir=", "--run_dir must not be empty"),
         ("shift_benchmark.py", "--run_dir={} --batch_size=0", "positive int"),
         ("shift_benchmark.py", "--run_dir={}", "must be the folder"),
