@@ -35,10 +35,14 @@ flags.DEFINE_string("output_dir", None, "Folder of embeddings.", required=True)
 text = "Image size for `folder:` and `keras.applications`."
 flags.DEFINE_integer("image_size", 224, text, lower_bound=1)
 flags.DEFINE_integer("batch_size", 100, "Batch size.", lower_bound=1)
-# What all embeddings of a folder have in common, and all corrupted ones.
+# What all embeddings of a folder have in common, and all corrupted ones, with
+# the names of their files.
 SETTINGS = {
-    "clean": ("model", "data", "image_size"),
-    "corrupted": ("corrupted_dir", "generated", "num_examples"),
+    "clean": ("*.npz", ("model", "data", "image_size")),
+    "corrupted": (
+        "*_[1-5].npz",
+        ("corrupted_dir", "generated", "num_examples"),
+    ),
 }
 
 
@@ -81,9 +85,12 @@ def checked_settings(path):
     settings = files.read_json(path) if path.exists() else {}
     kinds = ["clean"] if FLAGS.corruptions == ["none"] else SETTINGS
     for kind in kinds:
-        new = {name: FLAGS[name].value for name in SETTINGS[kind]}
+        pattern, names = SETTINGS[kind]
+        new = {name: FLAGS[name].value for name in names}
         if kind == "clean" and os.path.exists(FLAGS.model):
             new["model"] = os.path.abspath(FLAGS.model)
+        if not any(path.parent.glob(pattern)):
+            settings[kind] = new
         old = settings.setdefault(kind, new)
         differing = [
             f"{name}={old.get(name)} there, {new[name]} here"

@@ -103,7 +103,7 @@ class Affine(CalibrationLayer):
         log_probabilities: Whether to apply `log_softmax` to the logits first.
         temperature: Number that the logits are divided by before `log_softmax`.
         centred: Whether to subtract the mean over the classes after it.
-        lowest: Log-probabilities below it are raised to it before that.
+        lowest: Smaller log-probabilities are raised to it before centring.
         **kwargs: Arguments of `CalibrationLayer`.
     """
 

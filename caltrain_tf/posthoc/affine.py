@@ -28,7 +28,7 @@ ITERATIONS, CV_ITERATIONS, CV_TOLERANCE = 1000, 30, 1e-5
 SINGLE_TOLERANCE = 3e-6
 # Smaller log-probabilities are those of masked classes, with logits such as
 # -1e30. A matrix cannot be fitted to these.
-MASKED = -50.0
+LOWEST = -50.0
 # Share by which a held-out loss above that of temperature scaling is harm.
 HARM = 0.02
 
@@ -281,6 +281,7 @@ class StructuredVectorScaling(AffineCalibrator):
         mean NLL of softmax(scale * z + bias)
             + strength K / N (|scale - 1|^2 + |bias|^2)
 
+    Values of z below -50, such as those of masked classes, are raised to it.
     The authors choose a strength of 1 and centre z over the classes. By
     default, cross-validation chooses it from 16 down to 1/1024; a weaker
     penalty must be better by more than one standard error. Then z is not
@@ -348,13 +349,13 @@ class StructuredVectorScaling(AffineCalibrator):
     def _inputs(self, logits):
         """Log-probabilities at the temperature, optionally centred."""
         scaled = logits * logits.dtype.type(1.0 / self.temperature_)
-        logs = np.maximum(log_softmax(scaled, axis=1), MASKED)
+        logs = np.maximum(log_softmax(scaled, axis=1), LOWEST)
         if self.centred_:
             logs -= logs.mean(axis=1, keepdims=True)
         return logs
 
     def _layer(self, **options):
-        options |= {"temperature": self.temperature_, "lowest": MASKED}
+        options |= {"temperature": self.temperature_, "lowest": LOWEST}
         return super()._layer(centred=self.centred_, **options)
 
 

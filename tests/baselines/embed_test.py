@@ -51,6 +51,11 @@ def folder(tmp_path_factory):
     # A folder that nothing was written to is free.
     out = run("embed.py", *clean)
     assert "3 sets" in out and "3 of them new" in out
+    # As if stopped before the first corrupted set, with other flags.
+    about = folder / "digits" / "embeddings.json"
+    settings = json.loads(about.read_text())
+    settings["corrupted"] = {"num_examples": 7}
+    about.write_text(json.dumps(settings))
     out = run("embed.py", *options)
     assert "5 sets" in out and "2 of them new" in out
     out = run("embed.py", *options, "--severities=2,3")
