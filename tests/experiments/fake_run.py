@@ -47,6 +47,9 @@ def main():
 def stop_with_parent(folder):
     os.read(0, 1)
     (folder / "orphan").touch()
+    # As a real run does: `pool.stop_with_input`.
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1)
     os._exit(1)
 
 

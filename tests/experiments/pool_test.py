@@ -230,7 +230,8 @@ def test_a_node_that_dies_costs_no_run(tmp_path, cluster, capfd):
         do_runs(more, pool)
     thread.join()
     (stopped,) = [run for run in more if starts(run)]
-    assert pathlib.Path(stopped.folder, "asked").exists()
+    # By a signal, or because its input was closed before that came.
+    wait_for(pathlib.Path(stopped.folder, "asked").exists)
     said = capfd.readouterr().err
     assert "FAILED, exit code 1: ValueError: no such thing" in said
     assert "Stopping the runs, with checkpoints" in said
